@@ -16,6 +16,11 @@ function(k3_use_torch target)
     target_precompile_headers(torch_pch PRIVATE ${CMAKE_SOURCE_DIR}/src/base/tensor.h)
   endif()
   target_link_libraries(${target} PUBLIC torch_libraries)
+  get_target_property(kind ${target} TYPE)
+  if(kind STREQUAL EXECUTABLE)  # same -fPIC as the header was compiled with, where cmake would say -fPIE
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
   target_precompile_headers(${target} REUSE_FROM torch_pch)
 endfunction()
 

@@ -39,7 +39,8 @@ if(K3_TORCH_CUDA)
 endif()
 
 add_library(torch_libraries INTERFACE)
-target_include_directories(torch_libraries SYSTEM INTERFACE ${K3_TORCH_DIR}/include)
+# After the system's headers: the wheel brings its own copy of fmt, which must not shadow the one that spdlog and this project link.
+target_compile_options(torch_libraries INTERFACE "SHELL:-idirafter ${K3_TORCH_DIR}/include")
 target_compile_definitions(torch_libraries INTERFACE _GLIBCXX_USE_CXX11_ABI=${K3_TORCH_ABI})
 target_link_directories(torch_libraries INTERFACE ${K3_TORCH_DIR}/lib)
 target_link_options(torch_libraries INTERFACE -Wl,-rpath,${K3_TORCH_DIR}/lib)
