@@ -1,0 +1,112 @@
+// The few device primitives the plain (sm_80 and newer) kernels use: typed loads of four values, tf32 tensor core product, asynchronous
+// copies to shared memory, exp2, launch. tests/kernels_cuda/emulator.h gives the same names a meaning on a CPU (K3_CUDA_EMULATOR), so that
+// these kernels run, slowly and exactly, on machines without a GPU.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#ifdef K3_CUDA_EMULATOR
+#include "kernels_cuda/emulator.h"  // tensor_core_tf32, to_tf32, copy_async_16, copy_async_commit, copy_async_wait, fast_exp2, ...
+#else
+
+namespace k3::cuda {
+
+// d += a * b for one m16n8k8 tile; lane l owns a: rows l/4 (+8), columns l%4 (+4); b: rows l%4 (+4), column l/4; d: rows l/4 (+8),
+// columns 2 (l%4) + {0, 1}.
+__device__ __forceinline__ void tensor_core_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+__device__ __forceinline__ uint32_t to_tf32(float x) {
+  uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return bits;
+}
+__device__ __forceinline__ float from_bits(uint32_t bits) { return __uint_as_float(bits); }
+
+__device__ __forceinline__ void copy_async_16(void* shared, const void* global) {
+  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
+}
+__device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// All but the newest kPending groups of this thread have landed.
+template <int kPending>
+__device__ __forceinline__ void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+__device__ __forceinline__ float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+template <class T>
+__device__ __forceinline__ T* shared_memory() {
+  extern __shared__ __align__(1024) unsigned char dynamic_shared_memory[];
+  return reinterpret_cast<T*>(dynamic_shared_memory);
+}
+
+// Launches on the stream; raises the kernel's shared memory limit when it needs more than the default 48 KiB.
+template <class... Parameters, class... Arguments>
+cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, cudaStream_t stream,
+                   Arguments&&... arguments) {
+  if (shared_bytes > 48 * 1024) {
+    const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+    if (error != cudaSuccess) return error;
+  }
+  kernel<<<grid, threads, shared_bytes, stream>>>(static_cast<Parameters>(arguments)...);
+  return cudaGetLastError();
+}
+
+}  // namespace k3::cuda
+#endif
+
+namespace k3::cuda {
+
+// Four neighbouring values, widened to fp32 or rounded to the element type E (float or bf16).
+template <class E>
+__device__ __forceinline__ float4 load4(const E* p) {
+  if constexpr (std::is_same_v<E, float>) {
+    return *reinterpret_cast<const float4*>(p);
+  } else {
+    const uint2 bits = *reinterpret_cast<const uint2*>(p);
+    return make_float4(from_bits(bits.x << 16), from_bits(bits.x & 0xffff0000u), from_bits(bits.y << 16),
+                       from_bits(bits.y & 0xffff0000u));
+  }
+}
+template <class E>
+__device__ __forceinline__ void store1(E* p, float x) {
+  if constexpr (std::is_same_v<E, float>) {
+    *p = x;
+  } else {
+    *p = __float2bfloat16(x);
+  }
+}
+template <class E>
+__device__ __forceinline__ void store2(E* p, float x, float y) {  // p aligned to two elements
+  if constexpr (std::is_same_v<E, float>) {
+    *reinterpret_cast<float2*>(p) = make_float2(x, y);
+  } else {
+    *reinterpret_cast<__nv_bfloat162*>(p) = __floats2bfloat162_rn(x, y);
+  }
+}
+template <class E>
+__device__ __forceinline__ void store4(E* p, float4 x) {
+  if constexpr (std::is_same_v<E, float>) {
+    *reinterpret_cast<float4*>(p) = x;
+  } else {
+    store2(p, x.x, x.y);
+    store2(p + 2, x.z, x.w);
+  }
+}
+
+}  // namespace k3::cuda

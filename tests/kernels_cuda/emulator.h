@@ -1,0 +1,207 @@
+// CUDA blocks on a CPU, for tests only: every thread of a block is a fiber, blocks run one after another. Meant to find errors, not to be
+// quick: shared memory starts as NaN, fibers run in ascending or descending order, and asynchronous copies land either at once or only
+// when waited for. Gives the names of kernels/cuda/common/device.cuh their meaning when K3_CUDA_EMULATOR is defined.
+#pragma once
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#ifndef __launch_bounds__
+#define __launch_bounds__(...)
+#endif
+
+namespace k3::cuda::emulator {
+
+struct Options {
+  bool descending = false;   // order of the fibers
+  bool late_copies = false;  // asynchronous copies land at the wait instead of at once
+};
+inline Options options;
+
+struct Copy {
+  void* to;
+  const void* from;
+};
+struct Fiber {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack;
+  bool done = false;
+  int block_generation = 0, warp_generation = 0;  // barriers passed
+  std::vector<std::vector<Copy>> groups;          // committed, not yet landed
+  std::vector<Copy> open;
+};
+struct Warp {
+  int arrived = 0, generation = 0, lanes = 32;
+  uint32_t slots[2][32][8];
+};
+struct Block {
+  std::vector<Fiber> fibers;
+  std::vector<Warp> warps;
+  int arrived = 0, generation = 0, current = 0;
+  std::vector<unsigned char> shared;
+  ucontext_t scheduler;
+  std::function<void()> body;
+};
+inline Block* block = nullptr;
+inline dim3 block_index, grid_size, block_size;
+struct ThreadIndex {
+  struct X {
+    operator unsigned() const { return static_cast<unsigned>(block->current); }
+  } x;
+};
+inline ThreadIndex thread_index;
+
+inline void yield() { swapcontext(&block->fibers[block->current].context, &block->scheduler); }
+inline void block_barrier() {
+  Fiber& fiber = block->fibers[block->current];
+  const int mine = fiber.block_generation++;
+  if (++block->arrived == static_cast<int>(block->fibers.size())) {
+    block->arrived = 0;
+    ++block->generation;
+  }
+  while (block->generation == mine) yield();
+}
+inline void warp_barrier() {
+  Fiber& fiber = block->fibers[block->current];
+  Warp& warp = block->warps[block->current / 32];
+  const int mine = fiber.warp_generation++;
+  if (++warp.arrived == warp.lanes) {
+    warp.arrived = 0;
+    ++warp.generation;
+  }
+  while (warp.generation == mine) yield();
+}
+inline void land(const Copy& copy) { std::memcpy(copy.to, copy.from, 16); }
+
+inline void enter() {
+  block->body();
+  block->fibers[block->current].done = true;
+  swapcontext(&block->fibers[block->current].context, &block->scheduler);
+}
+inline void run_block(int threads, size_t shared_bytes, std::function<void()> body) {
+  constexpr size_t kStack = 128 * 1024;
+  Block here;
+  block = &here;
+  here.fibers.resize(threads);
+  here.warps.resize((threads + 31) / 32);
+  here.shared.assign(shared_bytes + 1024, 0xff);
+  here.body = std::move(body);
+  for (Fiber& fiber : here.fibers) {
+    fiber.stack.reset(new char[kStack]);
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_size = kStack;
+    fiber.context.uc_link = nullptr;
+    makecontext(&fiber.context, enter, 0);
+  }
+  for (bool left = true; left;) {
+    left = false;
+    for (int i = 0; i < threads; ++i) {
+      here.current = options.descending ? threads - 1 - i : i;
+      if (here.fibers[here.current].done) continue;
+      swapcontext(&here.scheduler, &here.fibers[here.current].context);
+      left = true;
+    }
+  }
+  block = nullptr;
+}
+// Every lane of the warp deposits up to eight words; returns the table of all lanes.
+inline const uint32_t (*exchange(std::initializer_list<uint32_t> words))[8] {
+  const int parity = block->fibers[block->current].warp_generation % 2;
+  Warp& warp = block->warps[block->current / 32];
+  std::copy(words.begin(), words.end(), warp.slots[parity][block->current % 32]);
+  warp_barrier();
+  return warp.slots[parity];
+}
+inline uint32_t bits_of(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  return bits;
+}
+
+}  // namespace k3::cuda::emulator
+
+#define threadIdx ::k3::cuda::emulator::thread_index
+#define blockIdx ::k3::cuda::emulator::block_index
+#define gridDim ::k3::cuda::emulator::grid_size
+#define __syncthreads ::k3::cuda::emulator::block_barrier
+
+namespace k3::cuda {
+
+using std::max;
+using std::min;
+
+inline float from_bits(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+inline uint32_t to_tf32(float x) { return (emulator::bits_of(x) + 0x1000u) & ~0x1fffu; }
+inline void tensor_core_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  const auto table = emulator::exchange({a[0], a[1], a[2], a[3], b[0], b[1]});
+  const int lane = emulator::block->current % 32;
+  for (int e = 0; e < 4; ++e) {
+    const int row = lane / 4 + 8 * (e / 2), column = 2 * (lane % 4) + e % 2;
+    double sum = d[e];
+    for (int k = 0; k < 8; ++k) {
+      const uint32_t left = table[row % 8 * 4 + k % 4][row / 8 + 2 * (k / 4)], right = table[column * 4 + k % 4][4 + k / 4];
+      sum += static_cast<double>(from_bits(left & ~0x1fffu)) * from_bits(right & ~0x1fffu);
+    }
+    d[e] = static_cast<float>(sum);
+  }
+}
+inline float shuffle_xor(float x, int mask) {
+  return from_bits(emulator::exchange({emulator::bits_of(x)})[(emulator::block->current % 32) ^ mask][0]);
+}
+inline void copy_async_16(void* shared, const void* global) {
+  const emulator::Copy copy{shared, global};
+  if (emulator::options.late_copies) emulator::block->fibers[emulator::block->current].open.push_back(copy);
+  else emulator::land(copy);
+}
+inline void copy_async_commit() {
+  emulator::Fiber& fiber = emulator::block->fibers[emulator::block->current];
+  fiber.groups.push_back(std::move(fiber.open));
+  fiber.open.clear();
+}
+template <int kPending>
+void copy_async_wait() {
+  auto& groups = emulator::block->fibers[emulator::block->current].groups;
+  while (static_cast<int>(groups.size()) > kPending) {
+    for (const emulator::Copy& copy : groups.front()) emulator::land(copy);
+    groups.erase(groups.begin());
+  }
+}
+inline float fast_exp2(float x) { return std::exp2(x); }
+
+template <class T>
+T* shared_memory() {
+  const auto address = reinterpret_cast<std::uintptr_t>(emulator::block->shared.data());
+  return reinterpret_cast<T*>((address + 1023) / 1024 * 1024);
+}
+
+template <class... Parameters, class... Arguments>
+cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, cudaStream_t, Arguments&&... arguments) {
+  const std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
+  emulator::grid_size = grid;
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; ++x) {
+        emulator::block_index = dim3(x, y, z);
+        emulator::run_block(threads, shared_bytes, [&] { std::apply(kernel, values); });
+      }
+  return cudaSuccess;
+}
+
+}  // namespace k3::cuda
+
+#define __shfl_xor_sync(all, value, mask) ::k3::cuda::shuffle_xor(value, mask)
