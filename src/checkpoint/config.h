@@ -19,6 +19,7 @@ struct KdaConfig {
   std::optional<double> gate_lower_bound;  // present: bounded gate (K3, -5); absent: softplus gate
   bool full_rank_gate = false;             // true: g_proj; false: g_a_proj, g_b_proj
   std::int64_t channels() const { return heads * head_dim; }
+  bool operator==(const KdaConfig&) const = default;
 };
 
 struct MlaConfig {
@@ -28,6 +29,7 @@ struct MlaConfig {
   std::int64_t nope_dim = 0, rope_dim = 0, value_dim = 0;  // the rope slot is never rotated
   bool output_gate = false;
   std::int64_t query_dim() const { return nope_dim + rope_dim; }
+  bool operator==(const MlaConfig&) const = default;
 };
 
 struct MoeConfig {
@@ -40,11 +42,13 @@ struct MoeConfig {
   double routed_scaling_factor = 1.0;
   std::int64_t first_dense = 0;  // layers below are dense
   std::int64_t layer_freq = 1;
+  bool operator==(const MoeConfig&) const = default;
 };
 
 struct VisionConfig {  // MoonViT-V2; kept for names, counts and bytes
   std::int64_t layers = 0, hidden = 0, intermediate = 0, heads = 0, qkv_hidden = 0;
   std::int64_t patch = 14, pos_height = 64, pos_width = 64, pos_time = 4, merge_height = 2, merge_width = 2, text_hidden = 0;
+  bool operator==(const VisionConfig&) const = default;
 };
 
 struct ModelConfig {
@@ -72,12 +76,15 @@ struct ModelConfig {
   }
   std::int64_t kda_layers() const;
   std::int64_t mla_layers() const;
+  std::int64_t moe_layers() const;
+  std::int64_t expert_input_dim() const { return moe.latent_dim > 0 ? moe.latent_dim : hidden; }  // what routed experts read
+  bool operator==(const ModelConfig&) const = default;
 };
 
 inline constexpr double kLoraNormEps = 1e-6;  // q_a_layernorm, kv_a_layernorm: built with the class default in the published code
 inline constexpr double kL2NormEps = 1e-6;    // inside the square root of the q and k normalisation
 
-// Reads DIR/config.json or the file itself. Unknown keys that could change the result, absurd sizes and missing keys are UserErrors
+// Reads DIR/config.json, or PATH itself when it is a file. Unknown keys that could change the result, absurd sizes and missing keys are UserErrors
 // that name the file and the key. Also reads the dialect that transformers 5 writes for kimi_linear.
 ModelConfig read_config(const std::filesystem::path& path);
 ModelConfig parse_config(const std::string& text, const std::string& name_for_errors);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,9 +16,11 @@
 
 namespace k3 {
 
-enum class Dtype { BOOL, U8, I8, F8_E4M3, F8_E5M2, F8_E8M0, I16, U16, F16, BF16, I32, U32, F32, I64, U64, F64 };
-std::int64_t dtype_bytes(Dtype dtype);
+enum class Dtype { BOOL, F4, F6_E2M3, F6_E3M2, U8, I8, F8_E4M3, F8_E5M2, F8_E8M0, I16, U16, F16, BF16, I32, U32, F32, I64, U64, F64, C64 };
+std::int64_t dtype_bits(Dtype dtype);
+std::int64_t dtype_bytes(Dtype dtype);     // whole-byte types only (not F4, F6)
 std::string_view dtype_name(Dtype dtype);  // as written in the header
+std::optional<Dtype> dtype_from_name(std::string_view name);
 
 struct TensorView {
   std::string name;
@@ -27,6 +30,11 @@ struct TensorView {
   std::filesystem::path file;
   std::int64_t elements() const;
 };
+
+// The tensors of one file's bytes; `name` stands in the errors. Refuses whatever the format forbids: a header that is cut off, no JSON or
+// not an object, unknown dtypes, negative sizes, offsets that overlap, leave holes or do not match dtype x shape, bytes after the last tensor.
+std::vector<TensorView> parse_safetensors(std::span<const std::byte> bytes, const std::filesystem::path& name,
+                                          std::map<std::string, std::string>* metadata = nullptr);
 
 // A single .safetensors file, or a directory with model.safetensors or model.safetensors.index.json (any number of digits in shard names).
 class Checkpoint {
@@ -39,6 +47,7 @@ class Checkpoint {
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  void open_index(const std::filesystem::path& index);
   void add_file(const std::filesystem::path& file);
   std::filesystem::path path_;
   std::vector<std::shared_ptr<MappedFile>> files_;
