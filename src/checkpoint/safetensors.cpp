@@ -67,7 +67,7 @@ Entry parse_entry(const std::string& name, const Json& value, const std::string&
     fail("must have exactly dtype, shape and data_offsets; the header is damaged");
   const Json &dtype = value["dtype"], &shape = value["shape"], &offsets = value["data_offsets"];
   const std::optional<Dtype> known = dtype.is_string() ? dtype_from_name(dtype.get_ref<const std::string&>()) : std::nullopt;
-  if (!known) fail(fmt::format("unknown dtype {}", shown(dtype.dump(-1, ' ', true, Json::error_handler_t::replace))));
+  if (!known) fail(fmt::format("unknown dtype {}", dtype.is_string() ? shown(dtype.get_ref<const std::string&>()) : "that is not text"));
   entry.view.dtype = *known;
   if (!shape.is_array()) fail("shape must be a list");
   for (const Json& size : shape) entry.view.shape.push_back(to_size(size, file, name, "shape"));
