@@ -160,6 +160,8 @@ inline void tensor_core_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32
     d[e] = static_cast<float>(sum);
   }
 }
+inline float inverse_sqrt(float x) { return 1.f / std::sqrt(x); }
+inline float shuffle(float x, int lane) { return from_bits(emulator::exchange({emulator::bits_of(x)})[lane][0]); }
 inline float shuffle_xor(float x, int mask) {
   return from_bits(emulator::exchange({emulator::bits_of(x)})[(emulator::block->current % 32) ^ mask][0]);
 }
@@ -203,5 +205,3 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t
 }
 
 }  // namespace k3::cuda
-
-#define __shfl_xor_sync(all, value, mask) ::k3::cuda::shuffle_xor(value, mask)

@@ -48,6 +48,10 @@ __device__ __forceinline__ float fast_exp2(float x) {
   return y;
 }
 
+__device__ __forceinline__ float shuffle(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+__device__ __forceinline__ float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+__device__ __forceinline__ float inverse_sqrt(float x) { return rsqrtf(x); }
+
 template <class T>
 __device__ __forceinline__ T* shared_memory() {
   extern __shared__ __align__(1024) unsigned char dynamic_shared_memory[];
@@ -71,6 +75,23 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t
 #endif
 
 namespace k3::cuda {
+
+// Scalar functions of fp32, accurate to a few units in the last place.
+__device__ __forceinline__ float fast_exp(float x) { return fast_exp2(x * 1.4426950408889634f); }
+__device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + fast_exp(-x)); }
+__device__ __forceinline__ float softplus(float x) { return x > 20.f ? x : log1pf(fast_exp(x)); }
+
+// One value, widened to fp32 or rounded to the element type E (float or bf16).
+template <class E>
+__device__ __forceinline__ float load1(const E* p) {
+  if constexpr (std::is_same_v<E, float>) return *p;
+  else return __bfloat162float(*p);
+}
+template <class E>
+__device__ __forceinline__ float round_to(float x) {
+  if constexpr (std::is_same_v<E, float>) return x;
+  else return __bfloat162float(__float2bfloat16(x));
+}
 
 // Four neighbouring values, widened to fp32 or rounded to the element type E (float or bf16).
 template <class E>

@@ -28,7 +28,7 @@ __device__ __forceinline__ float sum_across_lanes(float (&value)[32]) {
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
     const float kept = upper ? value[i + kWidth] : value[i], sent = upper ? value[i] : value[i + kWidth];
-    value[i] = kept + __shfl_xor_sync(0xffffffffu, sent, kWidth);
+    value[i] = kept + shuffle_xor(sent, kWidth);
   }
   if constexpr (kWidth > 1) return sum_across_lanes<kWidth / 2>(value);
   return value[0];

@@ -46,7 +46,7 @@ struct Shared {
 template <int kLanes>
 __device__ __forceinline__ float sum_neighbours(float x) {
 #pragma unroll
-  for (int step = kLanes / 2; step >= 1; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+  for (int step = kLanes / 2; step >= 1; step /= 2) x += shuffle_xor(x, step);
   return x;
 }
 

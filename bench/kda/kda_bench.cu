@@ -1,0 +1,242 @@
+// Times the CUDA KDA kernels: kda_bench list | kda_bench NAME. CUDA events, the L2 flushed between runs, median of 50 (fewer for long ones).
+// A line gives the time, the floor (bytes that must move at the rate a device copy reaches on this GPU, measured in the same run) and the
+// ratio. Inputs are random; correctness is the business of tests/kernels_cuda.
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/kda/kda.h"
+#include "kernels/cuda/kda/step.h"
+
+#define REQUIRE_CUDA(call)                                                                                  \
+  do {                                                                                                      \
+    const cudaError_t error_ = (call);                                                                      \
+    if (error_ != cudaSuccess) {                                                                            \
+      std::printf("%s:%d: %s from %s\n", __FILE__, __LINE__, cudaGetErrorString(error_), #call);            \
+      std::exit(3);                                                                                         \
+    }                                                                                                       \
+  } while (0)
+
+namespace {
+
+using namespace k3::cuda::kda;
+
+__global__ void fill_kernel(float* wide, __nv_bfloat16* narrow, std::int64_t count, unsigned seed, float low, float high, int unit) {
+  for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; i < count; i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
+    unsigned x = static_cast<unsigned>(i) * 2654435761u + seed;
+    x ^= x >> 15, x *= 2246822519u, x ^= x >> 13, x *= 3266489917u, x ^= x >> 16;
+    float value = low + (high - low) * (x >> 8) * (1.f / 16777216.f);
+    if (unit) value *= rsqrtf(unit / 3.f);  // uniform in [-1, 1]: rows of length about 1
+    if (wide) wide[i] = value; else narrow[i] = __float2bfloat16(value);
+  }
+}
+template <class T>
+T* allocate(std::int64_t count) {
+  void* p = nullptr;
+  REQUIRE_CUDA(cudaMalloc(&p, count * sizeof(T) + 256));
+  REQUIRE_CUDA(cudaMemset(p, 0xff, count * sizeof(T)));
+  return static_cast<T*>(p);
+}
+float* random_floats(std::int64_t count, unsigned seed, float low, float high, int unit = 0) {
+  float* p = allocate<float>(count);
+  fill_kernel<<<1024, 256>>>(p, nullptr, count, seed, low, high, unit);
+  return p;
+}
+__nv_bfloat16* random_bf16(std::int64_t count, unsigned seed, int unit = 0) {
+  auto* p = allocate<__nv_bfloat16>(count);
+  fill_kernel<<<1024, 256>>>(nullptr, p, count, seed, -1.f, 1.f, unit);
+  return p;
+}
+
+struct Timing {
+  double median, low, high;  // microseconds
+};
+Timing time_of(const std::function<void()>& run, int repeats = 50) {
+  constexpr std::size_t kFlush = 128u << 20;  // more than any L2
+  static void* flush = [] { void* p; REQUIRE_CUDA(cudaMalloc(&p, kFlush)); return p; }();
+  cudaEvent_t begin, end;
+  REQUIRE_CUDA(cudaEventCreate(&begin));
+  REQUIRE_CUDA(cudaEventCreate(&end));
+  for (int i = 0; i < 2; ++i) run();
+  REQUIRE_CUDA(cudaDeviceSynchronize());
+  std::vector<double> times;
+  double spent = 0;
+  for (int i = 0; i < repeats && (i < 5 || spent < 1.5e6); ++i) {
+    REQUIRE_CUDA(cudaMemsetAsync(flush, i, kFlush));
+    REQUIRE_CUDA(cudaEventRecord(begin));
+    run();
+    REQUIRE_CUDA(cudaEventRecord(end));
+    REQUIRE_CUDA(cudaEventSynchronize(end));
+    float ms = 0;
+    REQUIRE_CUDA(cudaEventElapsedTime(&ms, begin, end));
+    times.push_back(ms * 1e3);
+    spent += ms * 1e3;
+  }
+  REQUIRE_CUDA(cudaGetLastError());
+  std::sort(times.begin(), times.end());
+  return {times[times.size() / 2], times.front(), times.back()};
+}
+double copy_bytes_per_us() {  // read + written
+  const std::size_t bytes = std::size_t{1} << 30;
+  char* p = allocate<char>(2 * bytes);
+  const Timing t = time_of([&] { REQUIRE_CUDA(cudaMemcpyAsync(p, p + bytes, bytes, cudaMemcpyDeviceToDevice)); }, 20);
+  REQUIRE_CUDA(cudaFree(p));
+  return 2.0 * bytes / t.median;
+}
+double ceiling = 0;
+void report(const std::string& what, const Timing& t, double bytes) {
+  const double floor = bytes / ceiling;
+  std::printf("%-52s %9.1f us (%.1f..%.1f)  floor %8.1f us (%.0f MB)  ratio %.2f\n", what.c_str(), t.median, t.low, t.high, floor, bytes * 1e-6,
+              t.median / floor);
+  std::fflush(stdout);
+}
+
+struct Core {
+  ForwardInputs in;
+  ForwardOutputs out;
+  BackwardArguments back;
+  void *kept = nullptr, *workspace = nullptr;
+  std::int64_t values = 0, states = 0;
+
+  Core(const std::vector<int>& lengths, int heads, int dim, float gate_low, float gate_high, bool train) {
+    std::vector<int> starts{0};
+    for (int length : lengths) starts.push_back(starts.back() + length);
+    const std::int64_t tokens = starts.back(), token_stride = static_cast<std::int64_t>(heads) * dim;
+    values = tokens * token_stride, states = static_cast<std::int64_t>(lengths.size()) * heads * dim * dim;
+    const auto rows = [&](const void* p) { return Rows{p, token_stride, dim}; };
+    const auto results = [&](void* p) { return MutableRows{p, token_stride, dim}; };
+    in.shape = {tokens, static_cast<int>(lengths.size()), heads, dim};
+    in.q = rows(random_bf16(values, 1, dim)), in.k = rows(random_bf16(values, 2, dim)), in.v = rows(random_bf16(values, 3));
+    in.g = rows(random_floats(values, 4, gate_low, gate_high)), in.beta = {random_floats(tokens * heads, 5, 0.f, 1.f), heads, 1};
+    int* device_starts = allocate<int>(starts.size());
+    REQUIRE_CUDA(cudaMemcpy(device_starts, starts.data(), starts.size() * sizeof(int), cudaMemcpyHostToDevice));
+    in.starts = device_starts, in.scale = 1.f / std::sqrt(static_cast<float>(dim));
+    out = {Type::bf16, results(allocate<__nv_bfloat16>(values)), allocate<float>(states)};
+    kept = allocate<char>(forward_workspace_bytes(in.shape, train ? Keep::for_backward : Keep::nothing));
+    if (!train) return;
+    back.inputs = in, back.output_type = Type::bf16, back.d_o = rows(random_bf16(values, 6)), back.kept = kept;
+    back.dq = results(allocate<__nv_bfloat16>(values)), back.dk = results(allocate<__nv_bfloat16>(values)), back.dv = results(allocate<__nv_bfloat16>(values));
+    back.dg = results(allocate<float>(values)), back.dbeta = {allocate<float>(tokens * heads), heads, 1};
+    workspace = allocate<char>(backward_workspace_bytes(in.shape, false));
+  }
+  double forward_bytes() const { return values * (4 * 2 + 4.0) + states * 4.0; }         // q, k, v, o bf16; g fp32
+  double backward_bytes() const { return values * (3 * 2 + 4 + 2 + 3 * 2 + 4.0); }       // q, k, v, g, dO read; dq, dk, dv, dg written
+  void forward(Keep keep) { REQUIRE_CUDA(k3::cuda::kda::forward(in, out, keep, kept, nullptr)); }
+  void backward(bool use_kept) {
+    back.kept = use_kept ? kept : nullptr;
+    REQUIRE_CUDA(k3::cuda::kda::backward(back, workspace, nullptr));
+  }
+};
+
+std::vector<int> packed_lengths(int total) {  // 100 .. 4096 tokens, the tail shorter
+  std::vector<int> lengths;
+  unsigned x = 12345;
+  while (total > 0) {
+    x = x * 1664525u + 1013904223u;
+    const int length = std::min<int>(total, 100 + static_cast<int>((x >> 8) % 3997));
+    lengths.push_back(length);
+    total -= length;
+  }
+  return lengths;
+}
+
+void train_case(const std::string& name, const std::vector<int>& lengths, int heads, int dim) {
+  Core core(lengths, heads, dim, -5.f, 0.f, true);
+  std::printf("%s: %lld tokens in %zu sequences, %d heads, dim %d; workspaces %.2f GB kept, %.2f GB\n", name.c_str(),
+              static_cast<long long>(core.in.shape.tokens), lengths.size(), heads, dim, forward_workspace_bytes(core.in.shape, Keep::for_backward) * 1e-9,
+              backward_workspace_bytes(core.in.shape, true) * 1e-9);
+  report(name + " forward", time_of([&] { core.forward(Keep::nothing); }), core.forward_bytes());
+  report(name + " forward, kept", time_of([&] { core.forward(Keep::for_backward); }), core.forward_bytes());
+  report(name + " backward, kept", time_of([&] { core.backward(true); }), core.backward_bytes());
+  report(name + " backward, computed again", time_of([&] { core.backward(false); }), core.backward_bytes());
+  report(name + " forward + backward", time_of([&] { core.forward(Keep::for_backward), core.backward(true); }),
+         core.forward_bytes() + core.backward_bytes());
+}
+void prefill_case(const std::string& name, const std::vector<int>& lengths, int heads, int dim, float low, float high) {
+  Core core(lengths, heads, dim, low, high, false);
+  report(name, time_of([&] { core.forward(Keep::nothing); }), core.forward_bytes());
+}
+
+// Decode and verification: `tokens` new tokens a row, the first `commit` of them written to the state. Two pools in turn, so that no run finds
+// its states in the L2; several launches between two events, because a single one carries 2 to 5 us of launch and drain.
+void step_case(const std::string& name, int rows, int heads, int tokens, int commit) {
+  constexpr int kDim = 128, kPools = 2;
+  const std::int64_t width = static_cast<std::int64_t>(heads) * kDim, all = static_cast<std::int64_t>(rows) * tokens * width;
+  StepArguments a;
+  a.rows = rows, a.heads = heads, a.dim = kDim;
+  std::vector<int> starts(rows + 1), slots(rows), commits(rows, commit);
+  for (int r = 0; r <= rows; ++r) starts[r] = r * tokens;
+  for (int r = 0; r < rows; ++r) slots[r] = rows - 1 - r;
+  const auto integers = [](const std::vector<int>& x) {
+    int* p = allocate<int>(x.size());
+    REQUIRE_CUDA(cudaMemcpy(p, x.data(), x.size() * sizeof(int), cudaMemcpyHostToDevice));
+    return p;
+  };
+  a.starts = integers(starts), a.slots = integers(slots), a.commit = integers(commits);
+  const auto rows_of = [&](unsigned seed) { return Rows{random_bf16(all, seed), width, kDim}; };
+  a.q = rows_of(1), a.k = rows_of(2), a.v = rows_of(3), a.z = rows_of(4), a.gate = rows_of(5);
+  a.b = {random_bf16(static_cast<std::int64_t>(rows) * tokens * heads, 6), heads, 1};
+  a.taps = random_floats(12 * width, 7, -1.f, 1.f), a.a_log = random_floats(heads, 8, -1.f, 1.f), a.dt_bias = random_floats(width, 9, -2.f, 0.f);
+  a.norm_weight = random_floats(kDim, 10, 0.5f, 1.5f);
+  a.y = {allocate<__nv_bfloat16>(all), width, kDim};
+  StepArguments pools[kPools] = {a, a};
+  for (StepArguments& pool : pools) {
+    pool.state = random_floats(rows * width * kDim, 11, -1.f, 1.f);
+    pool.window = random_bf16(rows * 9 * width, 12);
+  }
+  const int launches = rows * heads > 1000 ? 4 : 20;
+  Timing t = time_of([&] { for (int i = 0; i < launches; ++i) REQUIRE_CUDA(step(pools[i % kPools], nullptr)); });
+  t = {t.median / launches, t.low / launches, t.high / launches};
+  report(name, t, rows * (width * kDim * 8.0 + 9 * width * 4.0) + all * 2.0 * 6);
+}
+
+struct Bench {
+  std::string name;
+  std::function<void()> run;
+};
+std::vector<Bench> benches() {
+  return {
+      {"train-nano", [] { train_case("train 65536x4x64 packed", packed_lengths(65536), 4, 64); }},
+      {"decode", [] {
+         for (int rows : {1, 8, 32, 128}) step_case("decode H96 batch " + std::to_string(rows), rows, 96, 1, 1);
+         step_case("decode H12 batch 32", 32, 12, 1, 1);
+       }},
+      {"verify", [] {
+         step_case("verify 8 tokens H96 batch 32", 32, 96, 8, 1);
+         step_case("verify 4 replayed + 8 tokens H96 batch 32", 32, 96, 12, 4);
+         step_case("verify 16 tokens H96 batch 32", 32, 96, 16, 1);
+       }},
+      {"train-h96", [] { train_case("train T8192 H96 D128", {8192}, 96, 128); }},
+      {"prefill-h96", [] {
+         prefill_case("plain prefill T8192 H96 D128", {8192}, 96, 128, -5.f, 0.f);
+         prefill_case("plain prefill T8192 H96 D128, long memory", {8192}, 96, 128, -0.01f, 0.f);
+       }},
+      {"prefill-h12", [] { prefill_case("plain prefill T8192 H12 D128", {8192}, 12, 128, -5.f, 0.f); }},
+  };
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto all = benches();
+  if (argc < 2 || !std::strcmp(argv[1], "list")) {
+    for (const Bench& bench : all) std::printf("%s\n", bench.name.c_str());
+    return 0;
+  }
+  ceiling = copy_bytes_per_us();
+  std::printf("device copy %.2f TB/s\n", ceiling * 1e-6);
+  bool ran = false;
+  for (const Bench& bench : all)
+    for (int i = 1; i < argc; ++i)
+      if (bench.name == argv[i]) bench.run(), ran = true;
+  return ran ? 0 : 1;
+}

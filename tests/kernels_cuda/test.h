@@ -1,0 +1,18 @@
+// One named test of the program kda_test.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace k3::cuda::testing {
+
+struct Test {
+  std::string name;
+  bool small;  // quick enough for the emulator
+  std::function<bool()> run;
+};
+void add_chunk_tests(std::vector<Test>& all);
+void add_step_tests(std::vector<Test>& all);
+
+}  // namespace k3::cuda::testing
