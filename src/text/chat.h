@@ -19,7 +19,7 @@ struct ToolCall {
 
 struct ContentPart {
   std::string text;  // text part when image_width == 0
-  int image_width = 0, image_height = 0;
+  int image_width = 0, image_height = 0;  // pixels of the image as it came, before any resizing
 };
 
 struct Message {
@@ -28,8 +28,9 @@ struct Message {
   std::vector<ContentPart> content;
   std::string reasoning;         // assistant only
   std::vector<ToolCall> calls;   // assistant only
+  bool partial = false;          // assistant, last message only: the answer goes on from here, its response channel stays open
   std::string tool_call_id;      // tool only
-  std::string tools_json;        // system message that declares more tools (T2)
+  std::string tools_json;        // system message that declares more tools
 };
 
 enum class ToolChoice { automatic, required, none };
@@ -45,6 +46,13 @@ struct Conversation {
   bool add_generation_prefix = true;
 };
 
+inline Message text_message(std::string role, std::string text) {
+  Message message;
+  message.role = std::move(role);
+  message.content.push_back({std::move(text), 0, 0});
+  return message;
+}
+
 // OpenAI-style JSON ({"messages": [...], "tools": ..., "thinking_effort": ..., ...}); errors name the field.
 Conversation parse_conversation(const std::string& json, const std::string& name_for_errors);
 
@@ -56,6 +64,8 @@ struct Segment {
 enum class ChatFormat { xtml, im };
 ChatFormat chat_format_of(const Tokenizer& tokenizer);  // by its control tokens
 
+// Errors name the field as parse_conversation does. The im layout has system, user and assistant text and nothing else: images, tools,
+// efforts and response formats are refused, earlier reasoning is left out because that layout has no place for it.
 std::vector<Segment> render(const Conversation& conversation, ChatFormat format);
 std::string to_text(const std::vector<Segment>& segments);
 std::vector<TokenId> to_ids(const std::vector<Segment>& segments, const Tokenizer& tokenizer);
