@@ -61,4 +61,6 @@ function(k3_test name)
   add_test(NAME ${name} COMMAND test_${name} --gtest_filter=-Slow*)
   add_test(NAME ${name}_slow COMMAND test_${name} --gtest_filter=Slow*)
   set_tests_properties(${name}_slow PROPERTIES LABELS slow)
+  # The tensors of tests are small: a second OpenMP thread costs more in waiting than it computes.
+  set_tests_properties(${name} ${name}_slow PROPERTIES ENVIRONMENT OMP_NUM_THREADS=1)
 endfunction()
