@@ -15,7 +15,10 @@ using namespace k3::cli;
 
 // In the order in which `k3 --help` lists them.
 void add_commands(CLI::App& app) {
-  (void)app;
+  add_generate(app);
+  add_logits(app);
+  add_train(app);
+  add_plot(app);
 }
 
 constexpr const char* kExamples =
@@ -26,6 +29,10 @@ constexpr const char* kExamples =
     "  k3 inspect --config configs/kimi-k3.json        what is inside Kimi K3\n"
     "  k3 train recipes/nano.toml                      train a model\n"
     "Each command explains itself with examples: k3 COMMAND --help";
+
+bool is_command(const CLI::App& app, const std::string& word) {
+  return !app.get_subcommands([&](const CLI::App* command) { return command->get_name() == word; }).empty();
+}
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -38,7 +45,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", version_text, "version, commit, torch, CUDA and processor paths");
   app.get_formatter()->column_width(34);
   add_commands(app);
-  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+  if (argc > 1 && argv[1][0] != '-' && !is_command(app, argv[1])) {
     fmt::print(stderr, "k3: there is no command {}; `k3 --help` lists them\n", argv[1]);
     return 2;
   }
@@ -47,6 +54,8 @@ int main(int argc, char** argv) {
     return 0;
   } catch (const CLI::Success& request) {  // --help, --version
     return app.exit(request);
+  } catch (const CLI::RuntimeError& end) {  // a command that chose its exit code and has said why
+    return end.get_exit_code();
   } catch (const CLI::ParseError& error) {
     std::string command;
     for (const CLI::App* chosen : app.get_subcommands()) command += " " + chosen->get_name();

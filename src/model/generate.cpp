@@ -73,6 +73,15 @@ Tensor decode_step(const Model& model, StatePool& pool, std::span<const std::int
   return logits(model, forward(model, batch, &pool));
 }
 
+void continue_slot(const Model& model, StatePool& pool, std::int64_t slot, Tensor row, const SamplingOptions& sampling, std::int64_t top,
+                   const std::function<bool(const Sampled&)>& accept) {
+  while (true) {
+    const Sampled next = sample(row, sampling, 0, pool.lengths[slot], top);
+    if (!accept(next)) return;
+    row = decode_step(model, pool, std::span(&slot, 1), std::span(&next.id, 1))[0];
+  }
+}
+
 std::vector<std::vector<std::int64_t>> generate_batch(const Model& model, std::span<const std::vector<std::int64_t>> prompts,
                                                       const GenerateOptions& options, std::int64_t slots,
                                                       const std::function<void(std::int64_t)>& progress) {

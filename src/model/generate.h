@@ -18,6 +18,11 @@ Tensor prefill(const Model& model, StatePool& pool, std::int64_t slot, std::span
 // One token for each slot; -> logits [slots, vocab].
 Tensor decode_step(const Model& model, StatePool& pool, std::span<const std::int64_t> slots, std::span<const std::int64_t> ids);
 
+// Continues one slot whose last logits are given. `accept` sees every new token and says whether to go on; the last token is not
+// fed, so the slot then holds everything before it. Positions count from the start of the sequence.
+void continue_slot(const Model& model, StatePool& pool, std::int64_t slot, Tensor row, const SamplingOptions& sampling, std::int64_t top,
+                   const std::function<bool(const Sampled&)>& accept);
+
 struct GenerateOptions {
   SamplingOptions sampling;
   std::int64_t max_tokens = 256;
