@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ops/kda/kda_chunk.h"
+#include "ops/kda/kda_cuda.h"
 #include "ops/precision.h"
 
 namespace k3::ops {
@@ -62,6 +63,7 @@ Tensor kda_gate(const Tensor& z, const Tensor& a_log, const Tensor& dt_bias, std
 KdaResult kda(const KdaInputs& inputs, const RowPlan& plan, const Tensor& state, KdaForm form) {
   const std::int64_t heads = inputs.q.size(1), key_dim = inputs.q.size(2), value_dim = inputs.v.size(2);
   K3_CHECK(inputs.q.size(0) == plan.tokens(), "kda: {} tokens but the plan has {}", inputs.q.size(0), plan.tokens());
+  if (form == KdaForm::automatic && kda_cuda_takes(inputs)) return kda_cuda(inputs, plan, state);
   const at::ScalarType type = wide_type(inputs.q);
   const KdaInputs in{inputs.q.to(type), inputs.k.to(type), inputs.v.to(type), inputs.g.to(type), inputs.beta.to(type), inputs.bounded};
   const Tensor start = state.defined() ? state.to(type) : at::zeros({plan.rows(), heads, key_dim, value_dim}, in.q.options());

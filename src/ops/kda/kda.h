@@ -21,7 +21,7 @@ Tensor kda_gate(const Tensor& z, const Tensor& a_log, const Tensor& dt_bias, std
 enum class KdaForm {
   recurrent,  // token by token, all rows at once
   chunk,      // kernels.md 1.2, WY form with tiles of kKdaTile; the sequential part runs once a chunk
-  automatic,  // recurrent for rows of a few tokens, chunk otherwise
+  automatic,  // the CUDA kernels where they take the tensors (kda_cuda.h); else recurrent for rows of a few tokens, chunk otherwise
 };
 
 struct KdaInputs {
