@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/cuda/kda/kda.h"
+#include "kernels/cuda/kda/prefill.h"
 #include "kernels/cuda/kda/step.h"
 
 #define REQUIRE_CUDA(call)                                                                                  \
@@ -168,35 +169,51 @@ void prefill_case(const std::string& name, const std::vector<int>& lengths, int 
 
 // Decode and verification: `tokens` new tokens a row, the first `commit` of them written to the state. Two pools in turn, so that no run finds
 // its states in the L2; several launches between two events, because a single one carries 2 to 5 us of launch and drain.
-void step_case(const std::string& name, int rows, int heads, int tokens, int commit) {
-  constexpr int kDim = 128, kPools = 2;
-  const std::int64_t width = static_cast<std::int64_t>(heads) * kDim, all = static_cast<std::int64_t>(rows) * tokens * width;
+struct Layer {  // raw projections of `rows` rows of `tokens` tokens, weights, and one or more pools of states and windows
   StepArguments a;
-  a.rows = rows, a.heads = heads, a.dim = kDim;
-  std::vector<int> starts(rows + 1), slots(rows), commits(rows, commit);
-  for (int r = 0; r <= rows; ++r) starts[r] = r * tokens;
-  for (int r = 0; r < rows; ++r) slots[r] = rows - 1 - r;
-  const auto integers = [](const std::vector<int>& x) {
-    int* p = allocate<int>(x.size());
-    REQUIRE_CUDA(cudaMemcpy(p, x.data(), x.size() * sizeof(int), cudaMemcpyHostToDevice));
-    return p;
-  };
-  a.starts = integers(starts), a.slots = integers(slots), a.commit = integers(commits);
-  const auto rows_of = [&](unsigned seed) { return Rows{random_bf16(all, seed), width, kDim}; };
-  a.q = rows_of(1), a.k = rows_of(2), a.v = rows_of(3), a.z = rows_of(4), a.gate = rows_of(5);
-  a.b = {random_bf16(static_cast<std::int64_t>(rows) * tokens * heads, 6), heads, 1};
-  a.taps = random_floats(12 * width, 7, -1.f, 1.f), a.a_log = random_floats(heads, 8, -1.f, 1.f), a.dt_bias = random_floats(width, 9, -2.f, 0.f);
-  a.norm_weight = random_floats(kDim, 10, 0.5f, 1.5f);
-  a.y = {allocate<__nv_bfloat16>(all), width, kDim};
-  StepArguments pools[kPools] = {a, a};
-  for (StepArguments& pool : pools) {
-    pool.state = random_floats(rows * width * kDim, 11, -1.f, 1.f);
-    pool.window = random_bf16(rows * 9 * width, 12);
+  std::int64_t width, all;
+  int* commit = nullptr;
+
+  Layer(int rows, int heads, int tokens, int committed, float logit_low = -4.f, float logit_high = 4.f) {
+    constexpr int kDim = 128;
+    width = static_cast<std::int64_t>(heads) * kDim, all = static_cast<std::int64_t>(rows) * tokens * width;
+    a.rows = rows, a.heads = heads, a.dim = kDim;
+    std::vector<int> starts(rows + 1), slots(rows), commits(rows, committed);
+    for (int r = 0; r <= rows; ++r) starts[r] = r * tokens;
+    for (int r = 0; r < rows; ++r) slots[r] = rows - 1 - r;
+    const auto integers = [](const std::vector<int>& x) {
+      int* p = allocate<int>(x.size());
+      REQUIRE_CUDA(cudaMemcpy(p, x.data(), x.size() * sizeof(int), cudaMemcpyHostToDevice));
+      return p;
+    };
+    a.starts = integers(starts), a.slots = integers(slots), commit = integers(commits);
+    const auto rows_of = [&](unsigned seed) { return Rows{random_bf16(all, seed), width, kDim}; };
+    a.q = rows_of(1), a.k = rows_of(2), a.v = rows_of(3), a.z = rows_of(4), a.gate = rows_of(5);
+    a.b = {random_bf16(static_cast<std::int64_t>(rows) * tokens * heads, 6), heads, 1};
+    a.taps = random_floats(12 * width, 7, -1.f, 1.f), a.a_log = random_floats(heads, 8, -0.1f, 0.1f), a.dt_bias = random_floats(width, 9, logit_low, logit_high);
+    a.norm_weight = random_floats(kDim, 10, 0.5f, 1.5f);
+    a.y = {allocate<__nv_bfloat16>(all), width, kDim};
+    new_pool(a);
   }
+  void new_pool(StepArguments& pool) const {
+    pool.state = random_floats(a.rows * width * a.dim, 11, -1.f, 1.f);
+    pool.window = random_bf16(a.rows * 9 * width, 12);
+  }
+  double bytes() const { return a.rows * (width * a.dim * 8.0 + 9 * width * 4.0) + all * 2.0 * 6; }  // states, windows; q, k, v, z, gate, y
+};
+void step_case(const std::string& name, int rows, int heads, int tokens, int committed) {
+  Layer layer(rows, heads, tokens, committed);
+  StepArguments pools[2] = {layer.a, layer.a};
+  for (StepArguments& pool : pools) pool.commit = layer.commit;
+  layer.new_pool(pools[1]);
   const int launches = rows * heads > 1000 ? 4 : 20;
-  Timing t = time_of([&] { for (int i = 0; i < launches; ++i) REQUIRE_CUDA(step(pools[i % kPools], nullptr)); });
-  t = {t.median / launches, t.low / launches, t.high / launches};
-  report(name, t, rows * (width * kDim * 8.0 + 9 * width * 4.0) + all * 2.0 * 6);
+  Timing t = time_of([&] { for (int i = 0; i < launches; ++i) REQUIRE_CUDA(step(pools[i % 2], nullptr)); });
+  report(name, {t.median / launches, t.low / launches, t.high / launches}, layer.bytes());
+}
+void hopper_case(const std::string& name, int rows, int heads, int tokens, float logit_low = -4.f, float logit_high = 4.f) {
+  Layer layer(rows, heads, tokens, 0, logit_low, logit_high);
+  void* workspace = allocate<char>(prefill_workspace_bytes(tokens, rows, heads));
+  report(name, time_of([&] { REQUIRE_CUDA(prefill(layer.a, tokens, workspace, nullptr)); }), layer.bytes());
 }
 
 struct Bench {
@@ -215,6 +232,13 @@ std::vector<Bench> benches() {
          step_case("verify 4 replayed + 8 tokens H96 batch 32", 32, 96, 12, 4);
          step_case("verify 16 tokens H96 batch 32", 32, 96, 16, 1);
        }},
+      {"hopper-h96", [] {
+         hopper_case("prefill T8192 H96, conv gate norm fused", 1, 96, 8192);
+         hopper_case("prefill T8192 H96, long memory", 1, 96, 8192, -12.f, -8.f);
+       }},
+      {"hopper-h32", [] { hopper_case("prefill T8192 H32", 1, 32, 8192); }},
+      {"hopper-h12", [] { hopper_case("prefill T8192 H12", 1, 12, 8192); }},
+      {"hopper-4xh96", [] { hopper_case("prefill 4 x 8192 H96", 4, 96, 8192); }},
       {"train-h96", [] { train_case("train T8192 H96 D128", {8192}, 96, 128); }},
       {"prefill-h96", [] {
          prefill_case("plain prefill T8192 H96 D128", {8192}, 96, 128, -5.f, 0.f);

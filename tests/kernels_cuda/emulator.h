@@ -16,6 +16,9 @@
 #include <tuple>
 #include <vector>
 
+#ifndef __grid_constant__
+#define __grid_constant__
+#endif
 #ifndef __launch_bounds__
 #define __launch_bounds__(...)
 #endif
@@ -135,6 +138,7 @@ inline uint32_t bits_of(float x) {
 #define blockIdx ::k3::cuda::emulator::block_index
 #define gridDim ::k3::cuda::emulator::grid_size
 #define __syncthreads ::k3::cuda::emulator::block_barrier
+#define __syncwarp ::k3::cuda::emulator::warp_barrier
 
 namespace k3::cuda {
 
@@ -160,6 +164,21 @@ inline void tensor_core_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32
     d[e] = static_cast<float>(sum);
   }
 }
+inline void tensor_core_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  const auto table = emulator::exchange({a[0], a[1], a[2], a[3], b[0], b[1]});
+  const int lane = emulator::block->current % 32;
+  const auto half = [](uint32_t pair, int which) { return from_bits(which ? pair & 0xffff0000u : pair << 16); };
+  for (int e = 0; e < 4; ++e) {
+    const int row = lane / 4 + 8 * (e / 2), column = 2 * (lane % 4) + e % 2;
+    double sum = d[e];
+    for (int k = 0; k < 16; ++k) {
+      const uint32_t left = table[row % 8 * 4 + k % 8 / 2][row / 8 + 2 * (k / 8)], right = table[column * 4 + k % 8 / 2][4 + k / 8];
+      sum += static_cast<double>(half(left, k % 2)) * half(right, k % 2);
+    }
+    d[e] = static_cast<float>(sum);
+  }
+}
+inline float fast_reciprocal(float x) { return 1.f / x; }
 inline float inverse_sqrt(float x) { return 1.f / std::sqrt(x); }
 inline float shuffle(float x, int lane) { return from_bits(emulator::exchange({emulator::bits_of(x)})[lane][0]); }
 inline float shuffle_xor(float x, int mask) {

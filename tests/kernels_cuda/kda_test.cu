@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   std::vector<testing::Test> all;
   testing::add_chunk_tests(all);
   testing::add_step_tests(all);
+  testing::add_prefill_tests(all);
 #ifdef K3_CUDA_EMULATOR
   const bool emulated = true;
 #else

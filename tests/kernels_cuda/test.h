@@ -14,5 +14,6 @@ struct Test {
 };
 void add_chunk_tests(std::vector<Test>& all);
 void add_step_tests(std::vector<Test>& all);
+void add_prefill_tests(std::vector<Test>& all);
 
 }  // namespace k3::cuda::testing

@@ -51,6 +51,15 @@ __device__ __forceinline__ float fast_exp2(float x) {
 __device__ __forceinline__ float shuffle(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 __device__ __forceinline__ float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 __device__ __forceinline__ float inverse_sqrt(float x) { return rsqrtf(x); }
+__device__ __forceinline__ float fast_reciprocal(float x) { return __fdividef(1.f, x); }
+
+// d += a * b for one m16n8k16 tile of bf16 pairs; lane l owns a: rows l/4 (+8), pairs of columns 2 (l%4) (+8); b: pairs of rows 2 (l%4) (+8), column l/4.
+__device__ __forceinline__ void tensor_core_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 
 template <class T>
 __device__ __forceinline__ T* shared_memory() {
@@ -79,6 +88,7 @@ namespace k3::cuda {
 // Scalar functions of fp32, accurate to a few units in the last place.
 __device__ __forceinline__ float fast_exp(float x) { return fast_exp2(x * 1.4426950408889634f); }
 __device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + fast_exp(-x)); }
+__device__ __forceinline__ float fast_sigmoid(float x) { return fast_reciprocal(1.f + fast_exp(-x)); }
 __device__ __forceinline__ float softplus(float x) { return x > 20.f ? x : log1pf(fast_exp(x)); }
 
 // One value, widened to fp32 or rounded to the element type E (float or bf16).
@@ -92,6 +102,13 @@ __device__ __forceinline__ float round_to(float x) {
   if constexpr (std::is_same_v<E, float>) return x;
   else return __bfloat162float(__float2bfloat16(x));
 }
+
+// Two bf16 values in one word, the first in the low half.
+__device__ __forceinline__ uint32_t bf16_pair(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+__device__ __forceinline__ float2 both(uint32_t pair) { return make_float2(from_bits(pair << 16), from_bits(pair & 0xffff0000u)); }
 
 // Four neighbouring values, widened to fp32 or rounded to the element type E (float or bf16).
 template <class E>

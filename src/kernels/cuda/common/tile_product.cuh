@@ -70,4 +70,26 @@ __device__ __forceinline__ void multiply(WarpTile<kRowTiles, kColumnTiles>& sum,
   }
 }
 
+// The same with bf16 operands read as pairs along the contraction index: a(i, k) and b(j, k) return elements k and k + 1.
+template <int kDepth, int kRowTiles, int kColumnTiles, class A, class B>
+__device__ __forceinline__ void multiply_bf16(WarpTile<kRowTiles, kColumnTiles>& sum, A a, B b) {
+  const int lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
+#pragma unroll
+  for (int k = 0; k < kDepth; k += 16) {
+    uint32_t right[kColumnTiles][2];
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) right[n][e] = b(8 * n + group, k + 2 * quad + 8 * e);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+      uint32_t left[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) left[e] = a(16 * m + group + 8 * (e % 2), k + 2 * quad + 8 * (e / 2));
+#pragma unroll
+      for (int n = 0; n < kColumnTiles; ++n) tensor_core_bf16(sum.value[m][n], left, right[n]);
+    }
+  }
+}
+
 }  // namespace k3::cuda
