@@ -17,6 +17,8 @@ using namespace k3::cli;
 void add_commands(CLI::App& app) {
   add_generate(app);
   add_logits(app);
+  add_tokenize(app);
+  add_render(app);
   add_train(app);
   add_plot(app);
 }

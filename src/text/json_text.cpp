@@ -231,8 +231,8 @@ void write(std::string& out, const JsonValue& value, const JsonStyle& style) {
 }  // namespace
 
 const JsonValue* JsonValue::find(std::string_view key) const {
-  const auto found = std::find_if(members.rbegin(), members.rend(), [key](const auto& member) { return member.first == key; });
-  return found == members.rend() ? nullptr : &found->second;
+  const auto found = std::find_if(members.rbegin(), members.rend(), [key](const JsonMember& member) { return member.key == key; });
+  return found == members.rend() ? nullptr : &found->value;
 }
 
 JsonResult parse_json_prefix(std::string_view text) { return Parser(text).parse(); }

@@ -4,21 +4,27 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace k3 {
+
+struct JsonMember;
 
 struct JsonValue {
   enum class Kind { null, boolean, number, string, array, object };
   Kind kind = Kind::null;
   std::string_view literal;  // its bytes in the parsed text, which must outlive the value
   std::string text;          // string: unescaped
-  std::vector<JsonValue> items;
-  std::vector<std::pair<std::string, JsonValue>> members;  // in the text's order
+  std::vector<JsonValue> items;     // array
+  std::vector<JsonMember> members;  // object, in the text's order
 
   bool is(Kind wanted) const { return kind == wanted; }
   const JsonValue* find(std::string_view key) const;  // the last member of that name, or nullptr
+};
+
+struct JsonMember {
+  std::string key;
+  JsonValue value;
 };
 
 struct JsonResult {
