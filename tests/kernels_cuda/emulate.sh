@@ -7,7 +7,7 @@ out=build/kda_emulator
 mkdir -p $out
 cuda=${CUDA_HOME:-/usr/local/cuda}
 objects=
-for source in src/kernels/cuda/kda/{chunk_*,step,prefill_factors}.cu tests/kernels_cuda/*.cu; do
+for source in src/kernels/cuda/kda/*.cu tests/kernels_cuda/*.cu; do
   object=$out/$(basename $source .cu).o
   objects="$objects $object"
   [ $object -nt $source ] && [ -z "$(find src/kernels/cuda tests/kernels_cuda -name "*.*h" -newer $object)" ] || g++ -x c++ -std=c++20 -O2 -Wno-attributes -Wno-unknown-pragmas -DK3_CUDA_EMULATOR -Isrc -Itests -I$cuda/include -c $source -o $object &

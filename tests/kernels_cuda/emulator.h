@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <tuple>
 #include <vector>
@@ -39,7 +40,7 @@ struct Fiber {
   ucontext_t context;
   std::unique_ptr<char[]> stack;
   bool done = false;
-  int block_generation = 0, warp_generation = 0;  // barriers passed
+  int block_generation = 0, warp_generation = 0, group_generation = 0;  // barriers passed
   std::vector<std::vector<Copy>> groups;          // committed, not yet landed
   std::vector<Copy> open;
 };
@@ -47,7 +48,22 @@ struct Warp {
   int arrived = 0, generation = 0, lanes = 32;
   uint32_t slots[2][32][8];
 };
+struct Group {  // four warps
+  int arrived = 0, generation = 0;
+  uint32_t slots[2][128][4];
+};
+struct Barrier {  // mbarrier
+  int expected = 0, pending = 0, phase = 0;
+  std::int64_t bytes = 0;
+  void settle() {
+    if (pending > 0 || bytes != 0) return;
+    ++phase;
+    pending = expected;
+  }
+};
 struct Block {
+  std::vector<Group> groups;
+  std::map<uint32_t, Barrier> barriers;
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
   int arrived = 0, generation = 0, current = 0;
@@ -97,6 +113,7 @@ inline void run_block(int threads, size_t shared_bytes, std::function<void()> bo
   block = &here;
   here.fibers.resize(threads);
   here.warps.resize((threads + 31) / 32);
+  here.groups.resize((threads + 127) / 128);
   here.shared.assign(shared_bytes + 1024, 0xff);
   here.body = std::move(body);
   for (Fiber& fiber : here.fibers) {
@@ -221,6 +238,85 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t
         emulator::run_block(threads, shared_bytes, [&] { std::apply(kernel, values); });
       }
   return cudaSuccess;
+}
+
+// ---- sm_90: mbarriers, bulk copies, warpgroup products (kernels/cuda/common/mbarrier.cuh, wgmma.cuh). Addresses count from the aligned base.
+inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(static_cast<const unsigned char*>(p) - shared_memory<unsigned char>()); }
+inline unsigned char* shared_at(uint32_t address) { return shared_memory<unsigned char>() + address; }
+inline void barrier_init(uint32_t barrier, int arrivals) { emulator::block->barriers[barrier] = {arrivals, arrivals, 0, 0}; }
+inline void barrier_init_fence() {}
+inline void barrier_arrive(uint32_t barrier) {
+  --emulator::block->barriers.at(barrier).pending;
+  emulator::block->barriers.at(barrier).settle();
+}
+inline void barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
+  emulator::block->barriers.at(barrier).bytes += bytes;
+  barrier_arrive(barrier);
+}
+inline void barrier_wait(uint32_t barrier, uint32_t parity) {
+  while (static_cast<uint32_t>(emulator::block->barriers.at(barrier).phase & 1) == parity) emulator::yield();
+}
+inline void bulk_copy_in(uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier) {
+  std::memcpy(shared_at(shared), global, bytes);
+  emulator::block->barriers.at(barrier).bytes -= bytes;
+  emulator::block->barriers.at(barrier).settle();
+}
+inline float2 load_shared_float2(uint32_t address) { return *reinterpret_cast<float2*>(shared_at(address)); }
+inline uint2 load_shared_uint2(uint32_t address) { return *reinterpret_cast<uint2*>(shared_at(address)); }
+
+inline void wgmma_fence() {}
+inline void wgmma_commit() {}
+template <int kPending> void wgmma_wait() {}
+template <int kCount> void settle(float (&)[kCount]) {}
+template <int kRegisters> void registers_up() {}
+template <int kRegisters> void registers_down() {}
+
+template <int kAdd, int kSign, int kAcross, int kCount>
+void wgmma(float (&d)[kCount], const uint32_t* a, uint64_t descriptor) {
+  emulator::Fiber& fiber = emulator::block->fibers[emulator::block->current];
+  emulator::Group& group = emulator::block->groups[emulator::block->current / 128];
+  const int thread = emulator::block->current % 128, mine = fiber.group_generation++, parity = mine % 2;
+  std::copy(a, a + 4, group.slots[parity][thread]);
+  if (++group.arrived == 128) {
+    group.arrived = 0;
+    ++group.generation;
+  }
+  while (group.generation == mine) emulator::yield();
+  const uint32_t start = (descriptor & 0x3fff) << 4, stride = (descriptor >> 16 & 0x3fff) << 4;
+  const auto element = [](uint32_t pair, int which) { return from_bits(which ? pair & 0xffff0000u : pair << 16); };
+  for (int i = 0; i < kCount; ++i) {
+    const int row = thread % 32 / 4 + 8 * (i / 2 % 2), column = 8 * (i / 4) + 2 * (thread % 4) + i % 2;
+    double sum = kAdd ? d[i] : 0.f;
+    for (int k = 0; k < 16; ++k) {
+      const uint32_t* from = group.slots[parity][thread / 32 * 32 + row % 8 * 4 + k % 8 / 2];
+      uint32_t address = kAcross ? start + column / 64 * stride + k / 8 * 1024 + k % 8 * 128 + column % 64 * 2
+                                 : start + column / 8 * 1024 + column % 8 * 128 + k * 2;
+      address ^= (address >> 7 & 7) << 4;
+      uint16_t bits;
+      std::memcpy(&bits, shared_at(address), 2);
+      sum += kSign * static_cast<double>(element(from[row / 8 + 2 * (k / 8)], k % 2)) * from_bits(static_cast<uint32_t>(bits) << 16);
+    }
+    d[i] = static_cast<float>(sum);
+  }
+}
+inline void load_transposed(uint32_t (&r)[4], uint32_t address) {
+  const auto table = emulator::exchange({address});
+  const int lane = emulator::block->current % 32;
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    uint16_t values[2];
+    for (int e = 0; e < 2; ++e) std::memcpy(&values[e], shared_at(table[8 * matrix + 2 * (lane % 4) + e][0] + lane / 4 * 2), 2);
+    r[matrix] = values[0] | static_cast<uint32_t>(values[1]) << 16;
+  }
+}
+inline void store_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  const auto table = emulator::exchange({address});
+  const int lane = emulator::block->current % 32;
+  const uint32_t words[4] = {a, b, c, d};
+  for (int matrix = 0; matrix < 4; ++matrix)
+    for (int e = 0; e < 2; ++e) {
+      const uint16_t value = static_cast<uint16_t>(words[matrix] >> 16 * e);
+      std::memcpy(shared_at(table[8 * matrix + 2 * (lane % 4) + e][0] + lane / 4 * 2), &value, 2);
+    }
 }
 
 }  // namespace k3::cuda

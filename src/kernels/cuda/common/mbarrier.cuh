@@ -1,8 +1,9 @@
 // Barriers in shared memory that count arrivals and bytes (sm_90), and bulk copies that report to them. Addresses are shared-space addresses.
 #pragma once
 
-#include <cstdint>
+#include "kernels/cuda/common/device.cuh"
 
+#ifndef K3_CUDA_EMULATOR
 namespace k3::cuda {
 
 __device__ __forceinline__ uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
@@ -30,4 +31,16 @@ __device__ __forceinline__ void bulk_copy_in(uint32_t shared, const void* global
                ::"r"(shared), "l"(global), "r"(bytes), "r"(barrier) : "memory");
 }
 
+__device__ __forceinline__ float2 load_shared_float2(uint32_t address) {
+  float2 x;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address));
+  return x;
+}
+__device__ __forceinline__ uint2 load_shared_uint2(uint32_t address) {
+  uint2 x;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(address));
+  return x;
+}
+
 }  // namespace k3::cuda
+#endif

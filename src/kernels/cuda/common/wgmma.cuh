@@ -7,9 +7,7 @@
 // (row + 8) d[4 j + 2, 3]. Packing neighbours gives the A fragments of the next product: a[i] = bf16x2(d[2 i], d[2 i + 1]).
 #pragma once
 
-#include <cuda_bf16.h>
-
-#include <cstdint>
+#include "kernels/cuda/common/device.cuh"
 
 namespace k3::cuda {
 
@@ -17,6 +15,11 @@ __device__ __forceinline__ uint64_t panel_descriptor(uint32_t address, uint32_t 
   return static_cast<uint64_t>((address & 0x3ffff) >> 4) | static_cast<uint64_t>(stride >> 4) << 16 | static_cast<uint64_t>(1024 >> 4) << 32 |
          uint64_t{1} << 62;
 }
+
+}  // namespace k3::cuda
+
+#ifndef K3_CUDA_EMULATOR
+namespace k3::cuda {
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -84,3 +87,4 @@ template <int kRegisters>
 __device__ __forceinline__ void registers_down() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters)); }
 
 }  // namespace k3::cuda
+#endif

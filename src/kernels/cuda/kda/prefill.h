@@ -20,8 +20,10 @@ namespace k3::cuda::kda {
 
 // Whether this device and these shapes have the kernels; otherwise the plain form serves.
 bool prefill_supported(int device_capability, const StepArguments& arguments);
-// longest: tokens of the longest row, or an upper bound known to the host.
-std::size_t prefill_workspace_bytes(std::int64_t longest, int rows, int heads);
-cudaError_t prefill(const StepArguments& arguments, std::int64_t longest, void* workspace, cudaStream_t stream);
+// longest: tokens of the longest row, or an upper bound known to the host. slab_bytes: blocks between the two kernels at a time; the workspace
+// is about that large (never less than one chunk of every row and head).
+inline constexpr std::int64_t kSlabBytes = std::int64_t{768} << 20;
+std::size_t prefill_workspace_bytes(std::int64_t longest, int rows, int heads, std::int64_t slab_bytes = kSlabBytes);
+cudaError_t prefill(const StepArguments& arguments, std::int64_t longest, void* workspace, cudaStream_t stream, std::int64_t slab_bytes = kSlabBytes);
 
 }  // namespace k3::cuda::kda

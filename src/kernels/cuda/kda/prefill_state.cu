@@ -82,9 +82,8 @@ __device__ __forceinline__ void state_warpgroup(const StepArguments& a, const Ad
     wgmma_commit();
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
-      float x, y;
-      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(block + kDecay + (8 * j + key0) * 4));
-      S[4 * j] *= x, S[4 * j + 1] *= y, S[4 * j + 2] *= x, S[4 * j + 3] *= y;
+      const float2 decay = load_shared_float2(block + kDecay + (8 * j + key0) * 4);
+      S[4 * j] *= decay.x, S[4 * j + 1] *= decay.y, S[4 * j + 2] *= decay.x, S[4 * j + 3] *= decay.y;
     }
 #pragma unroll
     for (int tile = 0; tile < 4; ++tile)
@@ -135,15 +134,13 @@ __device__ __forceinline__ void output_warp(const StepArguments& a, const Addres
     for (int i = 0; i < kTokens; ++i) {
       const int token = which + kOutputWarps * i;
       if (token >= count) break;
-      uint2 bits;
-      asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
-                   : "=r"(bits.x), "=r"(bits.y) : "r"(at.output() + lane / 16 * kPanel + panel_offset(token, lane % 16 * 8)));
+      const uint2 bits = load_shared_uint2(at.output() + lane / 16 * kPanel + panel_offset(token, lane % 16 * 8));
       const float4 o = make_float4(both(bits.x).x, both(bits.x).y, both(bits.y).x, both(bits.y).y);
       float square = o.x * o.x + o.y * o.y + o.z * o.z + o.w * o.w;
 #pragma unroll
-      for (int step = 16; step >= 1; step /= 2) square += __shfl_xor_sync(0xffffffffu, square, step);
-      const float length = rsqrtf(square * (1.f / kDim) + a.norm_eps);
-      const auto gated = [&](float x, float w, float logit) { return x * length * w * __fdividef(1.f, 1.f + __expf(-logit)); };
+      for (int step = 16; step >= 1; step /= 2) square += shuffle_xor(square, step);
+      const float length = inverse_sqrt(square * (1.f / kDim) + a.norm_eps);
+      const auto gated = [&](float x, float w, float logit) { return x * length * w * fast_sigmoid(logit); };
       const uint2 y = make_uint2(bf16_pair(gated(o.x, weight.x, both(gate[i].x).x), gated(o.y, weight.y, both(gate[i].x).y)),
                                  bf16_pair(gated(o.z, weight.z, both(gate[i].y).x), gated(o.w, weight.w, both(gate[i].y).y)));
       *reinterpret_cast<uint2*>(out + (token0 + token) * a.y.token_stride) = y;
@@ -172,8 +169,7 @@ __device__ __forceinline__ void write_window(const StepArguments& a, int thread,
 }
 
 __global__ void __launch_bounds__(kThreads, 1) state_kernel(const __grid_constant__ StepArguments a, const __grid_constant__ Slab slab) {
-  extern __shared__ unsigned char dynamic_shared[];
-  const Addresses at{(shared_address(dynamic_shared) + 1023) / 1024 * 1024};
+  const Addresses at{(shared_address(shared_memory<unsigned char>()) + 1023) / 1024 * 1024};
   const int head = blockIdx.x, row = blockIdx.y, slot = a.slots[row];
   const std::int64_t row_first = a.starts[row], row_tokens = a.starts[row + 1] - row_first;
   const std::int64_t slab_first = static_cast<std::int64_t>(slab.first_chunk) * kChunk;
@@ -216,10 +212,7 @@ __global__ void __launch_bounds__(kThreads, 1) state_kernel(const __grid_constan
 }  // namespace
 
 cudaError_t launch_state(const StepArguments& a, const Slab& slab, cudaStream_t stream) {
-  if (const cudaError_t error = cudaFuncSetAttribute(state_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes); error != cudaSuccess)
-    return error;
-  state_kernel<<<dim3(a.heads, a.rows), kThreads, kSharedBytes, stream>>>(a, slab);
-  return cudaGetLastError();
+  return launch(state_kernel, dim3(a.heads, a.rows), kThreads, kSharedBytes, stream, a, slab);
 }
 
 }  // namespace k3::cuda::kda::prefill_detail
