@@ -17,6 +17,9 @@ using namespace k3::cli;
 void add_commands(CLI::App& app) {
   add_generate(app);
   add_logits(app);
+  add_inspect(app);
+  add_new(app);
+  add_quantize(app);
   add_tokenize(app);
   add_render(app);
   add_train(app);
