@@ -1,6 +1,7 @@
-// Times the CUDA KDA kernels: kda_bench list | kda_bench NAME. CUDA events, the L2 flushed between runs, median of 50 (fewer for long ones).
-// A line gives the time, the floor (bytes that must move at the rate a device copy reaches on this GPU, measured in the same run) and the
-// ratio. Inputs are random; correctness is the business of tests/kernels_cuda.
+// Times the CUDA KDA kernels: kda_bench list | kda_bench NAME. CUDA events, the L2 flushed between runs, median of 50
+// (fewer for long ones). A line gives the time, the floor (bytes that must move at the rate a device copy reaches on
+// this GPU, measured in the same run) and the ratio. Inputs are random; correctness is the business of
+// tests/kernels_cuda.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -14,30 +15,35 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/kda/chunk_workspace.cuh"
 #include "kernels/cuda/kda/kda.h"
 #include "kernels/cuda/kda/prefill.h"
+#include "kernels/cuda/kda/prefill_blocks.cuh"
 #include "kernels/cuda/kda/step.h"
 
-#define REQUIRE_CUDA(call)                                                                                  \
-  do {                                                                                                      \
-    const cudaError_t error_ = (call);                                                                      \
-    if (error_ != cudaSuccess) {                                                                            \
-      std::printf("%s:%d: %s from %s\n", __FILE__, __LINE__, cudaGetErrorString(error_), #call);            \
-      std::exit(3);                                                                                         \
-    }                                                                                                       \
+#define REQUIRE_CUDA(call)                                                                       \
+  do {                                                                                           \
+    const cudaError_t error_ = (call);                                                           \
+    if (error_ != cudaSuccess) {                                                                 \
+      std::printf("%s:%d: %s from %s\n", __FILE__, __LINE__, cudaGetErrorString(error_), #call); \
+      std::exit(3);                                                                              \
+    }                                                                                            \
   } while (0)
 
 namespace {
 
 using namespace k3::cuda::kda;
 
-__global__ void fill_kernel(float* wide, __nv_bfloat16* narrow, std::int64_t count, unsigned seed, float low, float high, int unit) {
-  for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; i < count; i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
+__global__ void fill_kernel(float* wide, __nv_bfloat16* narrow, std::int64_t count, unsigned seed, float low,
+                            float high, int unit) {
+  for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; i < count;
+       i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
     unsigned x = static_cast<unsigned>(i) * 2654435761u + seed;
     x ^= x >> 15, x *= 2246822519u, x ^= x >> 13, x *= 3266489917u, x ^= x >> 16;
     float value = low + (high - low) * (x >> 8) * (1.f / 16777216.f);
     if (unit) value *= rsqrtf(unit / 3.f);  // uniform in [-1, 1]: rows of length about 1
-    if (wide) wide[i] = value; else narrow[i] = __float2bfloat16(value);
+    if (wide) wide[i] = value;
+    else narrow[i] = __float2bfloat16(value);
   }
 }
 template <class T>
@@ -63,7 +69,11 @@ struct Timing {
 };
 Timing time_of(const std::function<void()>& run, int repeats = 50) {
   constexpr std::size_t kFlush = 128u << 20;  // more than any L2
-  static void* flush = [] { void* p; REQUIRE_CUDA(cudaMalloc(&p, kFlush)); return p; }();
+  static void* flush = [] {
+    void* p;
+    REQUIRE_CUDA(cudaMalloc(&p, kFlush));
+    return p;
+  }();
   cudaEvent_t begin, end;
   REQUIRE_CUDA(cudaEventCreate(&begin));
   REQUIRE_CUDA(cudaEventCreate(&end));
@@ -96,8 +106,8 @@ double copy_bytes_per_us() {  // read + written
 double ceiling = 0;
 void report(const std::string& what, const Timing& t, double bytes) {
   const double floor = bytes / ceiling;
-  std::printf("%-52s %9.1f us (%.1f..%.1f)  floor %8.1f us (%.0f MB)  ratio %.2f\n", what.c_str(), t.median, t.low, t.high, floor, bytes * 1e-6,
-              t.median / floor);
+  std::printf("%-52s %9.1f us (%.1f..%.1f)  floor %8.1f us (%.0f MB)  ratio %.2f\n", what.c_str(), t.median, t.low,
+              t.high, floor, bytes * 1e-6, t.median / floor);
   std::fflush(stdout);
 }
 
@@ -116,8 +126,10 @@ struct Core {
     const auto rows = [&](const void* p) { return Rows{p, token_stride, dim}; };
     const auto results = [&](void* p) { return MutableRows{p, token_stride, dim}; };
     in.shape = {tokens, static_cast<int>(lengths.size()), heads, dim};
-    in.q = rows(random_bf16(values, 1, dim)), in.k = rows(random_bf16(values, 2, dim)), in.v = rows(random_bf16(values, 3));
-    in.g = rows(random_floats(values, 4, gate_low, gate_high)), in.beta = {random_floats(tokens * heads, 5, 0.f, 1.f), heads, 1};
+    in.q = rows(random_bf16(values, 1, dim)), in.k = rows(random_bf16(values, 2, dim)),
+    in.v = rows(random_bf16(values, 3));
+    in.g = rows(random_floats(values, 4, gate_low, gate_high)),
+    in.beta = {random_floats(tokens * heads, 5, 0.f, 1.f), heads, 1};
     int* device_starts = allocate<int>(starts.size());
     REQUIRE_CUDA(cudaMemcpy(device_starts, starts.data(), starts.size() * sizeof(int), cudaMemcpyHostToDevice));
     in.starts = device_starts, in.scale = 1.f / std::sqrt(static_cast<float>(dim));
@@ -125,12 +137,15 @@ struct Core {
     kept = allocate<char>(forward_workspace_bytes(in.shape, train ? Keep::for_backward : Keep::nothing));
     if (!train) return;
     back.inputs = in, back.output_type = Type::bf16, back.d_o = rows(random_bf16(values, 6)), back.kept = kept;
-    back.dq = results(allocate<__nv_bfloat16>(values)), back.dk = results(allocate<__nv_bfloat16>(values)), back.dv = results(allocate<__nv_bfloat16>(values));
+    back.dq = results(allocate<__nv_bfloat16>(values)), back.dk = results(allocate<__nv_bfloat16>(values)),
+    back.dv = results(allocate<__nv_bfloat16>(values));
     back.dg = results(allocate<float>(values)), back.dbeta = {allocate<float>(tokens * heads), heads, 1};
     workspace = allocate<char>(backward_workspace_bytes(in.shape, false));
   }
-  double forward_bytes() const { return values * (4 * 2 + 4.0) + states * 4.0; }         // q, k, v, o bf16; g fp32
-  double backward_bytes() const { return values * (3 * 2 + 4 + 2 + 3 * 2 + 4.0); }       // q, k, v, g, dO read; dq, dk, dv, dg written
+  double forward_bytes() const { return values * (4 * 2 + 4.0) + states * 4.0; }  // q, k, v, o bf16; g fp32
+  double backward_bytes() const {
+    return values * (3 * 2 + 4 + 2 + 3 * 2 + 4.0);
+  }  // q, k, v, g, dO read; dq, dk, dv, dg written
   void forward(Keep keep) { REQUIRE_CUDA(k3::cuda::kda::forward(in, out, keep, kept, nullptr)); }
   void backward(bool use_kept) {
     back.kept = use_kept ? kept : nullptr;
@@ -153,7 +168,8 @@ std::vector<int> packed_lengths(int total) {  // 100 .. 4096 tokens, the tail sh
 void train_case(const std::string& name, const std::vector<int>& lengths, int heads, int dim) {
   Core core(lengths, heads, dim, -5.f, 0.f, true);
   std::printf("%s: %lld tokens in %zu sequences, %d heads, dim %d; workspaces %.2f GB kept, %.2f GB\n", name.c_str(),
-              static_cast<long long>(core.in.shape.tokens), lengths.size(), heads, dim, forward_workspace_bytes(core.in.shape, Keep::for_backward) * 1e-9,
+              static_cast<long long>(core.in.shape.tokens), lengths.size(), heads, dim,
+              forward_workspace_bytes(core.in.shape, Keep::for_backward) * 1e-9,
               backward_workspace_bytes(core.in.shape, true) * 1e-9);
   report(name + " forward", time_of([&] { core.forward(Keep::nothing); }), core.forward_bytes());
   report(name + " forward, kept", time_of([&] { core.forward(Keep::for_backward); }), core.forward_bytes());
@@ -162,14 +178,37 @@ void train_case(const std::string& name, const std::vector<int>& lengths, int he
   report(name + " forward + backward", time_of([&] { core.forward(Keep::for_backward), core.backward(true); }),
          core.forward_bytes() + core.backward_bytes());
 }
+// Each kernel of forward and backward alone; a floor of the bytes it reads and writes, workspace included.
+void parts_case(const std::string& name, const std::vector<int>& lengths, int heads, int dim) {
+  Core core(lengths, heads, dim, -5.f, 0.f, true);
+  core.forward(Keep::for_backward), core.backward(true);
+  ChunkWorkspace w;
+  BackwardWorkspace gradients;
+  place(w, core.in.shape, Keep::for_backward, core.kept);
+  place(gradients, core.in.shape, core.workspace);
+  core.back.kept = core.kept;
+  const double tile = core.values, wide = 4 * tile, narrow = 2 * tile, square = 4.0 * tile / dim * kChunk,
+               states = wide / kChunk * dim;
+  report(name + " plan", time_of([&] { REQUIRE_CUDA(launch_plan(core.in, w, nullptr)); }), 1e4);
+  report(name + " factors", time_of([&] { REQUIRE_CUDA(launch_factors(core.in, w, nullptr)); }),
+         3 * narrow + 5 * wide + 2 * square);
+  report(name + " scan, kept", time_of([&] { REQUIRE_CUDA(launch_scan(core.in, &core.out, w, nullptr)); }),
+         5 * wide + square + states + narrow);
+  report(name + " scan back", time_of([&] { REQUIRE_CUDA(launch_scan_backward(core.back, w, gradients, nullptr)); }),
+         4 * wide + square + states + narrow);
+  report(name + " gradients", time_of([&] { REQUIRE_CUDA(launch_gradients(core.back, w, gradients, nullptr)); }),
+         7 * narrow + 4 * wide + square + 2 * states);
+}
 void prefill_case(const std::string& name, const std::vector<int>& lengths, int heads, int dim, float low, float high) {
   Core core(lengths, heads, dim, low, high, false);
   report(name, time_of([&] { core.forward(Keep::nothing); }), core.forward_bytes());
 }
 
-// Decode and verification: `tokens` new tokens a row, the first `commit` of them written to the state. Two pools in turn, so that no run finds
-// its states in the L2; several launches between two events, because a single one carries 2 to 5 us of launch and drain.
-struct Layer {  // raw projections of `rows` rows of `tokens` tokens, weights, and one or more pools of states and windows
+// Decode and verification: `tokens` new tokens a row, the first `commit` of them written to the state. Two pools in
+// turn, so that no run finds its states in the L2; several launches between two events, because a single one carries 2
+// to 5 us of launch and drain.
+struct Layer {  // raw projections of `rows` rows of `tokens` tokens, weights, and one or more pools of states and
+                // windows
   StepArguments a;
   std::int64_t width, all;
   int* commit = nullptr;
@@ -190,7 +229,8 @@ struct Layer {  // raw projections of `rows` rows of `tokens` tokens, weights, a
     const auto rows_of = [&](unsigned seed) { return Rows{random_bf16(all, seed), width, kDim}; };
     a.q = rows_of(1), a.k = rows_of(2), a.v = rows_of(3), a.z = rows_of(4), a.gate = rows_of(5);
     a.b = {random_bf16(static_cast<std::int64_t>(rows) * tokens * heads, 6), heads, 1};
-    a.taps = random_floats(12 * width, 7, -1.f, 1.f), a.a_log = random_floats(heads, 8, -0.1f, 0.1f), a.dt_bias = random_floats(width, 9, logit_low, logit_high);
+    a.taps = random_floats(12 * width, 7, -1.f, 1.f), a.a_log = random_floats(heads, 8, -0.1f, 0.1f),
+    a.dt_bias = random_floats(width, 9, logit_low, logit_high);
     a.norm_weight = random_floats(kDim, 10, 0.5f, 1.5f);
     a.y = {allocate<__nv_bfloat16>(all), width, kDim};
     new_pool(a);
@@ -199,7 +239,9 @@ struct Layer {  // raw projections of `rows` rows of `tokens` tokens, weights, a
     pool.state = random_floats(a.rows * width * a.dim, 11, -1.f, 1.f);
     pool.window = random_bf16(a.rows * 9 * width, 12);
   }
-  double bytes() const { return a.rows * (width * a.dim * 8.0 + 9 * width * 4.0) + all * 2.0 * 6; }  // states, windows; q, k, v, z, gate, y
+  double bytes() const {
+    return a.rows * (width * a.dim * 8.0 + 9 * width * 4.0) + all * 2.0 * 6;
+  }  // states, windows; q, k, v, z, gate, y
 };
 void step_case(const std::string& name, int rows, int heads, int tokens, int committed) {
   Layer layer(rows, heads, tokens, committed);
@@ -207,13 +249,32 @@ void step_case(const std::string& name, int rows, int heads, int tokens, int com
   for (StepArguments& pool : pools) pool.commit = layer.commit;
   layer.new_pool(pools[1]);
   const int launches = rows * heads > 1000 ? 4 : 20;
-  Timing t = time_of([&] { for (int i = 0; i < launches; ++i) REQUIRE_CUDA(step(pools[i % 2], nullptr)); });
+  Timing t = time_of([&] {
+    for (int i = 0; i < launches; ++i) REQUIRE_CUDA(step(pools[i % 2], nullptr));
+  });
   report(name, {t.median / launches, t.low / launches, t.high / launches}, layer.bytes());
 }
-void hopper_case(const std::string& name, int rows, int heads, int tokens, float logit_low = -4.f, float logit_high = 4.f) {
+void hopper_case(const std::string& name, int rows, int heads, int tokens, float logit_low = -4.f,
+                 float logit_high = 4.f) {
   Layer layer(rows, heads, tokens, 0, logit_low, logit_high);
   void* workspace = allocate<char>(prefill_workspace_bytes(tokens, rows, heads));
   report(name, time_of([&] { REQUIRE_CUDA(prefill(layer.a, tokens, workspace, nullptr)); }), layer.bytes());
+}
+void hopper_parts(int rows, int heads, int tokens) {  // both kernels alone, then slabs of several sizes
+  Layer layer(rows, heads, tokens, 0);
+  const std::int64_t all = std::int64_t{1} << 40;
+  void* workspace = allocate<char>(prefill_workspace_bytes(tokens, rows, heads, all));
+  const prefill_detail::Slab slab{0, (tokens + 63) / 64, static_cast<unsigned char*>(workspace)};
+  const double blocks = static_cast<double>(rows) * slab.chunks * heads * prefill_detail::kBlockBytes;
+  report("prefill factors alone",
+         time_of([&] { REQUIRE_CUDA(prefill_detail::launch_factors(layer.a, slab, nullptr)); }),
+         layer.all * 8.0 + blocks);
+  report("prefill state alone", time_of([&] { REQUIRE_CUDA(prefill_detail::launch_state(layer.a, slab, nullptr)); }),
+         layer.all * 4.0 + blocks);
+  for (std::int64_t megabytes : {16, 32, 64, 128, 256, 1024})
+    report("prefill in slabs of " + std::to_string(megabytes) + " MB",
+           time_of([&] { REQUIRE_CUDA(prefill(layer.a, tokens, workspace, nullptr, megabytes << 20)); }),
+           layer.bytes());
 }
 
 struct Bench {
@@ -223,24 +284,30 @@ struct Bench {
 std::vector<Bench> benches() {
   return {
       {"train-nano", [] { train_case("train 65536x4x64 packed", packed_lengths(65536), 4, 64); }},
-      {"decode", [] {
+      {"train-nano-parts", [] { parts_case("train 65536x4x64", packed_lengths(65536), 4, 64); }},
+      {"decode",
+       [] {
          for (int rows : {1, 8, 32, 128}) step_case("decode H96 batch " + std::to_string(rows), rows, 96, 1, 1);
          step_case("decode H12 batch 32", 32, 12, 1, 1);
        }},
-      {"verify", [] {
+      {"verify",
+       [] {
          step_case("verify 8 tokens H96 batch 32", 32, 96, 8, 1);
          step_case("verify 4 replayed + 8 tokens H96 batch 32", 32, 96, 12, 4);
          step_case("verify 16 tokens H96 batch 32", 32, 96, 16, 1);
        }},
-      {"hopper-h96", [] {
+      {"hopper-h96",
+       [] {
          hopper_case("prefill T8192 H96, conv gate norm fused", 1, 96, 8192);
          hopper_case("prefill T8192 H96, long memory", 1, 96, 8192, -12.f, -8.f);
        }},
+      {"hopper-parts", [] { hopper_parts(1, 96, 8192); }},
       {"hopper-h32", [] { hopper_case("prefill T8192 H32", 1, 32, 8192); }},
       {"hopper-h12", [] { hopper_case("prefill T8192 H12", 1, 12, 8192); }},
       {"hopper-4xh96", [] { hopper_case("prefill 4 x 8192 H96", 4, 96, 8192); }},
       {"train-h96", [] { train_case("train T8192 H96 D128", {8192}, 96, 128); }},
-      {"prefill-h96", [] {
+      {"prefill-h96",
+       [] {
          prefill_case("plain prefill T8192 H96 D128", {8192}, 96, 128, -5.f, 0.f);
          prefill_case("plain prefill T8192 H96 D128, long memory", {8192}, 96, 128, -0.01f, 0.f);
        }},

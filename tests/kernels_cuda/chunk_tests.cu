@@ -11,11 +11,13 @@ std::vector<double> random_values(std::size_t count, unsigned seed, Type type) {
   std::mt19937 random(seed);
   std::normal_distribution<double> normal;
   std::vector<double> values(count);
-  for (double& x : values) x = type == Type::fp32 ? static_cast<float>(normal(random)) : round_bf16(static_cast<float>(normal(random)));
+  for (double& x : values)
+    x = type == Type::fp32 ? static_cast<float>(normal(random)) : round_bf16(static_cast<float>(normal(random)));
   return values;
 }
 
-// Limits: fp32 inputs keep 2^-21 operands; bf16 inputs mean tf32 operands (about 3e-4) and, for q, k, v gradients and o, a bf16 result.
+// Limits: fp32 inputs keep 2^-21 operands; bf16 inputs mean tf32 operands (about 3e-4) and, for q, k, v gradients and
+// o, a bf16 result.
 struct Limits {
   double wide, narrow;
 };
@@ -38,7 +40,8 @@ bool check_backward(Run& run, const kda::oracle::Gradients& want) {
 
 bool chunk_case(const Case& c, Type output_type) {
   const kda::oracle::Problem p = make_problem(c);
-  const std::vector<double> d_o = random_values(p.v.size(), 7, output_type), d_final = random_values(p.state.size(), 8, Type::fp32);
+  const std::vector<double> d_o = random_values(p.v.size(), 7, output_type),
+                            d_final = random_values(p.state.size(), 8, Type::fp32);
   const kda::oracle::Result want = kda::oracle::forward(p);
   const kda::oracle::Gradients gradients = kda::oracle::backward(p, d_o, d_final);
   Run run(c, p, output_type, d_o, d_final);
@@ -66,40 +69,42 @@ void add_chunk_tests(std::vector<Test>& all) {
   };
   // The oracle's adjoint against central differences of its forward.
   all.push_back({"oracle", true, [] {
-    const Case c{"", 2, 4, {5, 0, 3}};
-    kda::oracle::Problem p = make_problem(c);
-    const auto d_o = random_values(p.v.size(), 3, Type::fp32), d_final = random_values(p.state.size(), 4, Type::fp32);
-    const auto loss = [&] {
-      const auto r = kda::oracle::forward(p);
-      double sum = 0;
-      for (std::size_t i = 0; i < d_o.size(); ++i) sum += r.o[i] * d_o[i];
-      for (std::size_t i = 0; i < d_final.size(); ++i) sum += r.state[i] * d_final[i];
-      return sum;
-    };
-    const auto gradients = kda::oracle::backward(p, d_o, d_final);
-    const auto numeric = [&](std::vector<double>& x) {
-      std::vector<double> out(x.size());
-      for (std::size_t i = 0; i < x.size(); ++i) {
-        const double keep = x[i], step = 1e-5;
-        x[i] = keep + step;
-        const double up = loss();
-        x[i] = keep - step;
-        out[i] = (up - loss()) / (2 * step);
-        x[i] = keep;
-      }
-      return out;
-    };
-    bool good = compare("dq", gradients.q, numeric(p.q), 1e-7);
-    good = compare("dk", gradients.k, numeric(p.k), 1e-7) && good;
-    good = compare("dv", gradients.v, numeric(p.v), 1e-7) && good;
-    good = compare("dg", gradients.g, numeric(p.g), 1e-7) && good;
-    good = compare("dbeta", gradients.beta, numeric(p.beta), 1e-7) && good;
-    return compare("d state", gradients.state, numeric(p.state), 1e-7) && good;
-  }});
+                   const Case c{"", 2, 4, {5, 0, 3}};
+                   kda::oracle::Problem p = make_problem(c);
+                   const auto d_o = random_values(p.v.size(), 3, Type::fp32),
+                              d_final = random_values(p.state.size(), 4, Type::fp32);
+                   const auto loss = [&] {
+                     const auto r = kda::oracle::forward(p);
+                     double sum = 0;
+                     for (std::size_t i = 0; i < d_o.size(); ++i) sum += r.o[i] * d_o[i];
+                     for (std::size_t i = 0; i < d_final.size(); ++i) sum += r.state[i] * d_final[i];
+                     return sum;
+                   };
+                   const auto gradients = kda::oracle::backward(p, d_o, d_final);
+                   const auto numeric = [&](std::vector<double>& x) {
+                     std::vector<double> out(x.size());
+                     for (std::size_t i = 0; i < x.size(); ++i) {
+                       const double keep = x[i], step = 1e-5;
+                       x[i] = keep + step;
+                       const double up = loss();
+                       x[i] = keep - step;
+                       out[i] = (up - loss()) / (2 * step);
+                       x[i] = keep;
+                     }
+                     return out;
+                   };
+                   bool good = compare("dq", gradients.q, numeric(p.q), 1e-7);
+                   good = compare("dk", gradients.k, numeric(p.k), 1e-7) && good;
+                   good = compare("dv", gradients.v, numeric(p.v), 1e-7) && good;
+                   good = compare("dg", gradients.g, numeric(p.g), 1e-7) && good;
+                   good = compare("dbeta", gradients.beta, numeric(p.beta), 1e-7) && good;
+                   return compare("d state", gradients.state, numeric(p.state), 1e-7) && good;
+                 }});
   for (int dim : {32, 64, 128})
     for (Type type : {Type::fp32, Type::bf16}) {
       const std::string tag = "-d" + std::to_string(dim) + (type == Type::fp32 ? "-fp32" : "-bf16");
-      const auto with = [&](const std::string& name, Lengths lengths, Gate gate, Keys keys = Keys::random, Beta beta = Beta::random) {
+      const auto with = [&](const std::string& name, Lengths lengths, Gate gate, Keys keys = Keys::random,
+                            Beta beta = Beta::random) {
         return Case{name + tag, 2, dim, lengths, type, gate, keys, beta};
       };
       add(with("short", {37, 0, 1, 32}, Gate::moderate), true);
@@ -125,79 +130,85 @@ void add_chunk_tests(std::vector<Test>& all) {
     }
   all.push_back({"empty", true, [] { return chunk_case({"empty", 2, 32, {0, 0}}, Type::fp32); }});
   all.push_back({"refusals", true, [] {
-    const Case c{"", 2, 32, {4}};
-    const auto p = make_problem(c);
-    Run run(c, p, Type::fp32, p.v, p.state);
-    run.forward(kda::Keep::nothing);
-    const auto refuses = [&](auto change) {
-      kda::ForwardInputs in = run.in;
-      kda::ForwardOutputs out = run.out;
-      change(in, out);
-      return kda::forward(in, out, kda::Keep::nothing, run.workspace.data(), nullptr) == cudaErrorInvalidValue;
-    };
-    return refuses([](auto& in, auto&) { in.shape.dim = 48; }) && refuses([](auto& in, auto&) { in.q.token_stride = 65; }) &&
-           refuses([](auto& in, auto&) { in.starts = nullptr; }) && refuses([](auto& in, auto&) { in.shape.tokens = -1; }) &&
-           refuses([](auto&, auto& out) { out.o.data = nullptr; });
-  }});
+                   const Case c{"", 2, 32, {4}};
+                   const auto p = make_problem(c);
+                   Run run(c, p, Type::fp32, p.v, p.state);
+                   run.forward(kda::Keep::nothing);
+                   const auto refuses = [&](auto change) {
+                     kda::ForwardInputs in = run.in;
+                     kda::ForwardOutputs out = run.out;
+                     change(in, out);
+                     return kda::forward(in, out, kda::Keep::nothing, run.workspace.data(), nullptr) ==
+                            cudaErrorInvalidValue;
+                   };
+                   return refuses([](auto& in, auto&) { in.shape.dim = 48; }) &&
+                          refuses([](auto& in, auto&) { in.q.token_stride = 65; }) &&
+                          refuses([](auto& in, auto&) { in.starts = nullptr; }) &&
+                          refuses([](auto& in, auto&) { in.shape.tokens = -1; }) &&
+                          refuses([](auto&, auto& out) { out.o.data = nullptr; });
+                 }});
 #ifndef K3_CUDA_EMULATOR
   all.push_back({"repeat-100", false, [] {
-    const Case c{"", 4, 64, {700, 33, 1, 290}, Type::bf16};
-    const auto p = make_problem(c);
-    Run run(c, p, Type::bf16, random_values(p.v.size(), 7, Type::bf16), random_values(p.state.size(), 8, Type::fp32));
-    run.forward(kda::Keep::for_backward);
-    run.backward(true);
-    synchronize();
-    const auto first = run.outputs();
-    for (int i = 0; i < 100; ++i) {
-      run.poison_outputs();
-      run.forward(kda::Keep::for_backward);
-      run.backward(true);
-      synchronize();
-      if (run.outputs() != first) return std::printf("    FAIL run %d differs\n", i), false;
-    }
-    return true;
-  }});
+                   const Case c{"", 4, 64, {700, 33, 1, 290}, Type::bf16};
+                   const auto p = make_problem(c);
+                   Run run(c, p, Type::bf16, random_values(p.v.size(), 7, Type::bf16),
+                           random_values(p.state.size(), 8, Type::fp32));
+                   run.forward(kda::Keep::for_backward);
+                   run.backward(true);
+                   synchronize();
+                   const auto first = run.outputs();
+                   for (int i = 0; i < 100; ++i) {
+                     run.poison_outputs();
+                     run.forward(kda::Keep::for_backward);
+                     run.backward(true);
+                     synchronize();
+                     if (run.outputs() != first) return std::printf("    FAIL run %d differs\n", i), false;
+                   }
+                   return true;
+                 }});
   all.push_back({"two-streams", false, [] {
-    const Case c{"", 4, 64, {900, 33, 1, 290}, Type::bf16};
-    const auto p1 = make_problem(c, 1), p2 = make_problem(c, 2);
-    const auto d_o = random_values(p1.v.size(), 7, Type::bf16), d_final = random_values(p1.state.size(), 8, Type::fp32);
-    Run one(c, p1, Type::bf16, d_o, d_final), two(c, p2, Type::bf16, d_o, d_final);
-    const auto alone = [&](Run& run) {
-      run.forward(kda::Keep::for_backward), run.backward(true), synchronize();
-      auto bytes = run.outputs();
-      run.poison_outputs();
-      return bytes;
-    };
-    const auto first = alone(one), second = alone(two);
-    cudaStream_t left, right;
-    REQUIRE_CUDA(cudaStreamCreate(&left));
-    REQUIRE_CUDA(cudaStreamCreate(&right));
-    for (int i = 0; i < 20; ++i) {
-      one.forward(kda::Keep::for_backward, left), two.forward(kda::Keep::for_backward, right);
-      one.backward(true, left), two.backward(true, right);
-    }
-    synchronize();
-    return one.outputs() == first && two.outputs() == second;
-  }});
+                   const Case c{"", 4, 64, {900, 33, 1, 290}, Type::bf16};
+                   const auto p1 = make_problem(c, 1), p2 = make_problem(c, 2);
+                   const auto d_o = random_values(p1.v.size(), 7, Type::bf16),
+                              d_final = random_values(p1.state.size(), 8, Type::fp32);
+                   Run one(c, p1, Type::bf16, d_o, d_final), two(c, p2, Type::bf16, d_o, d_final);
+                   const auto alone = [&](Run& run) {
+                     run.forward(kda::Keep::for_backward), run.backward(true), synchronize();
+                     auto bytes = run.outputs();
+                     run.poison_outputs();
+                     return bytes;
+                   };
+                   const auto first = alone(one), second = alone(two);
+                   cudaStream_t left, right;
+                   REQUIRE_CUDA(cudaStreamCreate(&left));
+                   REQUIRE_CUDA(cudaStreamCreate(&right));
+                   for (int i = 0; i < 20; ++i) {
+                     one.forward(kda::Keep::for_backward, left), two.forward(kda::Keep::for_backward, right);
+                     one.backward(true, left), two.backward(true, right);
+                   }
+                   synchronize();
+                   return one.outputs() == first && two.outputs() == second;
+                 }});
   all.push_back({"graph", false, [] {
-    const Case c{"", 4, 64, {900, 33, 1, 290}, Type::bf16};
-    const auto p = make_problem(c, 1);
-    Run run(c, p, Type::bf16, random_values(p.v.size(), 7, Type::bf16), random_values(p.state.size(), 8, Type::fp32));
-    run.forward(kda::Keep::for_backward), run.backward(true), synchronize();
-    const auto first = run.outputs();
-    cudaStream_t stream;
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
-    REQUIRE_CUDA(cudaStreamCreate(&stream));
-    REQUIRE_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    run.forward(kda::Keep::for_backward, stream), run.backward(true, stream);
-    REQUIRE_CUDA(cudaStreamEndCapture(stream, &graph));
-    REQUIRE_CUDA(cudaGraphInstantiate(&executable, graph, 0));
-    run.poison_outputs();
-    REQUIRE_CUDA(cudaGraphLaunch(executable, stream));
-    synchronize();
-    return run.outputs() == first;
-  }});
+                   const Case c{"", 4, 64, {900, 33, 1, 290}, Type::bf16};
+                   const auto p = make_problem(c, 1);
+                   Run run(c, p, Type::bf16, random_values(p.v.size(), 7, Type::bf16),
+                           random_values(p.state.size(), 8, Type::fp32));
+                   run.forward(kda::Keep::for_backward), run.backward(true), synchronize();
+                   const auto first = run.outputs();
+                   cudaStream_t stream;
+                   cudaGraph_t graph;
+                   cudaGraphExec_t executable;
+                   REQUIRE_CUDA(cudaStreamCreate(&stream));
+                   REQUIRE_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+                   run.forward(kda::Keep::for_backward, stream), run.backward(true, stream);
+                   REQUIRE_CUDA(cudaStreamEndCapture(stream, &graph));
+                   REQUIRE_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+                   run.poison_outputs();
+                   REQUIRE_CUDA(cudaGraphLaunch(executable, stream));
+                   synchronize();
+                   return run.outputs() == first;
+                 }});
 #endif
 }
 }  // namespace k3::cuda::testing

@@ -1,5 +1,7 @@
-// CUDA blocks on a CPU, for tests only: every thread of a block is a fiber, blocks run one after another. Meant to find errors, not to be
-// quick: shared memory starts as NaN, fibers run in ascending or descending order, and asynchronous copies land either at once or only
+// CUDA blocks on a CPU, for tests only: every thread of a block is a fiber, blocks run one after another. Meant to
+// find errors, not to be
+// quick: shared memory starts as NaN, fibers run in ascending or descending order, and asynchronous copies land either
+// at once or only
 // when waited for. Gives the names of kernels/cuda/common/device.cuh their meaning when K3_CUDA_EMULATOR is defined.
 #pragma once
 
@@ -41,7 +43,7 @@ struct Fiber {
   std::unique_ptr<char[]> stack;
   bool done = false;
   int block_generation = 0, warp_generation = 0, group_generation = 0;  // barriers passed
-  std::vector<std::vector<Copy>> groups;          // committed, not yet landed
+  std::vector<std::vector<Copy>> groups;                                // committed, not yet landed
   std::vector<Copy> open;
 };
 struct Warp {
@@ -175,7 +177,8 @@ inline void tensor_core_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32
     const int row = lane / 4 + 8 * (e / 2), column = 2 * (lane % 4) + e % 2;
     double sum = d[e];
     for (int k = 0; k < 8; ++k) {
-      const uint32_t left = table[row % 8 * 4 + k % 4][row / 8 + 2 * (k / 4)], right = table[column * 4 + k % 4][4 + k / 4];
+      const uint32_t left = table[row % 8 * 4 + k % 4][row / 8 + 2 * (k / 4)],
+                     right = table[column * 4 + k % 4][4 + k / 4];
       sum += static_cast<double>(from_bits(left & ~0x1fffu)) * from_bits(right & ~0x1fffu);
     }
     d[e] = static_cast<float>(sum);
@@ -189,7 +192,8 @@ inline void tensor_core_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32
     const int row = lane / 4 + 8 * (e / 2), column = 2 * (lane % 4) + e % 2;
     double sum = d[e];
     for (int k = 0; k < 16; ++k) {
-      const uint32_t left = table[row % 8 * 4 + k % 8 / 2][row / 8 + 2 * (k / 8)], right = table[column * 4 + k % 8 / 2][4 + k / 8];
+      const uint32_t left = table[row % 8 * 4 + k % 8 / 2][row / 8 + 2 * (k / 8)],
+                     right = table[column * 4 + k % 8 / 2][4 + k / 8];
       sum += static_cast<double>(half(left, k % 2)) * half(right, k % 2);
     }
     d[e] = static_cast<float>(sum);
@@ -228,7 +232,8 @@ T* shared_memory() {
 }
 
 template <class... Parameters, class... Arguments>
-cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, cudaStream_t, Arguments&&... arguments) {
+cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, cudaStream_t,
+                   Arguments&&... arguments) {
   const std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
   emulator::grid_size = grid;
   for (unsigned z = 0; z < grid.z; ++z)
@@ -240,10 +245,15 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t
   return cudaSuccess;
 }
 
-// ---- sm_90: mbarriers, bulk copies, warpgroup products (kernels/cuda/common/mbarrier.cuh, wgmma.cuh). Addresses count from the aligned base.
-inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(static_cast<const unsigned char*>(p) - shared_memory<unsigned char>()); }
+// ---- sm_90: mbarriers, bulk copies, warpgroup products (kernels/cuda/common/mbarrier.cuh, wgmma.cuh). Addresses
+// count from the aligned base.
+inline uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(static_cast<const unsigned char*>(p) - shared_memory<unsigned char>());
+}
 inline unsigned char* shared_at(uint32_t address) { return shared_memory<unsigned char>() + address; }
-inline void barrier_init(uint32_t barrier, int arrivals) { emulator::block->barriers[barrier] = {arrivals, arrivals, 0, 0}; }
+inline void barrier_init(uint32_t barrier, int arrivals) {
+  emulator::block->barriers[barrier] = {arrivals, arrivals, 0, 0};
+}
 inline void barrier_init_fence() {}
 inline void barrier_arrive(uint32_t barrier) {
   --emulator::block->barriers.at(barrier).pending;
@@ -266,10 +276,14 @@ inline uint2 load_shared_uint2(uint32_t address) { return *reinterpret_cast<uint
 
 inline void wgmma_fence() {}
 inline void wgmma_commit() {}
-template <int kPending> void wgmma_wait() {}
-template <int kCount> void settle(float (&)[kCount]) {}
-template <int kRegisters> void registers_up() {}
-template <int kRegisters> void registers_down() {}
+template <int kPending>
+void wgmma_wait() {}
+template <int kCount>
+void settle(float (&)[kCount]) {}
+template <int kRegisters>
+void registers_up() {}
+template <int kRegisters>
+void registers_down() {}
 
 template <int kAdd, int kSign, int kAcross, int kCount>
 void wgmma(float (&d)[kCount], const uint32_t* a, uint64_t descriptor) {
@@ -294,7 +308,8 @@ void wgmma(float (&d)[kCount], const uint32_t* a, uint64_t descriptor) {
       address ^= (address >> 7 & 7) << 4;
       uint16_t bits;
       std::memcpy(&bits, shared_at(address), 2);
-      sum += kSign * static_cast<double>(element(from[row / 8 + 2 * (k / 8)], k % 2)) * from_bits(static_cast<uint32_t>(bits) << 16);
+      sum += kSign * static_cast<double>(element(from[row / 8 + 2 * (k / 8)], k % 2)) *
+             from_bits(static_cast<uint32_t>(bits) << 16);
     }
     d[i] = static_cast<float>(sum);
   }
@@ -304,7 +319,8 @@ inline void load_transposed(uint32_t (&r)[4], uint32_t address) {
   const int lane = emulator::block->current % 32;
   for (int matrix = 0; matrix < 4; ++matrix) {
     uint16_t values[2];
-    for (int e = 0; e < 2; ++e) std::memcpy(&values[e], shared_at(table[8 * matrix + 2 * (lane % 4) + e][0] + lane / 4 * 2), 2);
+    for (int e = 0; e < 2; ++e)
+      std::memcpy(&values[e], shared_at(table[8 * matrix + 2 * (lane % 4) + e][0] + lane / 4 * 2), 2);
     r[matrix] = values[0] | static_cast<uint32_t>(values[1]) << 16;
   }
 }

@@ -1,4 +1,5 @@
-// Device memory for the tests: plain CUDA on a GPU, plain memory under the emulator. Fresh buffers are poisoned with 0xff bytes (NaN).
+// Device memory for the tests: plain CUDA on a GPU, plain memory under the emulator. Fresh buffers are poisoned with
+// 0xff bytes (NaN).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -9,13 +10,13 @@
 #include <cstring>
 #include <vector>
 
-#define REQUIRE_CUDA(call)                                                                          \
-  do {                                                                                              \
-    const cudaError_t error_ = (call);                                                              \
-    if (error_ != cudaSuccess) {                                                                    \
+#define REQUIRE_CUDA(call)                                                                                \
+  do {                                                                                                    \
+    const cudaError_t error_ = (call);                                                                    \
+    if (error_ != cudaSuccess) {                                                                          \
       std::printf("%s:%d: CUDA error %d from %s\n", __FILE__, __LINE__, static_cast<int>(error_), #call); \
-      std::exit(3);                                                                                 \
-    }                                                                                               \
+      std::exit(3);                                                                                       \
+    }                                                                                                     \
   } while (0)
 
 namespace k3::cuda::testing {
@@ -35,8 +36,12 @@ inline void* device_allocate(std::size_t bytes) {
 }
 inline void device_free(void* p) { cudaFree(p); }
 inline void device_fill(void* p, int byte, std::size_t bytes) { REQUIRE_CUDA(cudaMemset(p, byte, bytes)); }
-inline void copy_in(void* to, const void* from, std::size_t bytes) { REQUIRE_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice)); }
-inline void copy_out(void* to, const void* from, std::size_t bytes) { REQUIRE_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost)); }
+inline void copy_in(void* to, const void* from, std::size_t bytes) {
+  REQUIRE_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+}
+inline void copy_out(void* to, const void* from, std::size_t bytes) {
+  REQUIRE_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost));
+}
 inline void synchronize() { REQUIRE_CUDA(cudaDeviceSynchronize()); }
 #endif
 
@@ -51,11 +56,17 @@ class Buffer {  // bytes on the device, poisoned
     std::swap(data_, other.data_);
     return *this;
   }
-  ~Buffer() { if (data_) device_free(data_); }
-  void poison() { if (bytes_) device_fill(data_, 0xff, bytes_); }
+  ~Buffer() {
+    if (data_) device_free(data_);
+  }
+  void poison() {
+    if (bytes_) device_fill(data_, 0xff, bytes_);
+  }
   void* data() const { return data_; }
   template <class T>
-  T* as() const { return static_cast<T*>(data_); }
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
   std::size_t bytes() const { return bytes_; }
 
  private:

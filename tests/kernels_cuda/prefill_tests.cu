@@ -1,4 +1,5 @@
-// The Hopper prefill: the operand blocks of its first kernel through a state loop in fp64, and the whole of it, against the layer of step.h.
+// The Hopper prefill: the operand blocks of its first kernel through a state loop in fp64, and the whole of it,
+// against the layer of step.h.
 #include "kernels/cuda/kda/prefill.h"
 #include "kernels/cuda/kda/prefill_blocks.cuh"
 #include "kernels_cuda/step_cases.h"
@@ -14,7 +15,8 @@ double bf16_at(const unsigned char* p) {
   std::memcpy(&x, p, 2);
   return __bfloat162float(x);
 }
-double operand(const unsigned char* block, int offset, int row, int column) {  // [64][128] in two panels, or [64][64] in one
+double operand(const unsigned char* block, int offset, int row,
+               int column) {  // [64][128] in two panels, or [64][64] in one
   return bf16_at(block + offset + column / 64 * detail::kPanel + detail::panel_offset(row, column % 64 * 2));
 }
 
@@ -22,7 +24,8 @@ bool factors_case(const StepCase& c) {
   const Inputs in = make_inputs(c, 9);
   const Expected want = oracle(c, in);
   Device device(c, in);
-  const int longest = *std::max_element(c.lengths.begin(), c.lengths.end()), chunks = (longest + 63) / 64, D = 128, H = c.heads;
+  const int longest = *std::max_element(c.lengths.begin(), c.lengths.end()), chunks = (longest + 63) / 64, D = 128,
+            H = c.heads;
   Buffer blocks(static_cast<std::size_t>(c.lengths.size()) * chunks * H * detail::kBlockStride);
   REQUIRE_CUDA(detail::launch_factors(device.a, {0, chunks, blocks.as<unsigned char>()}, nullptr));
   synchronize();
@@ -30,7 +33,8 @@ bool factors_case(const StepCase& c) {
   std::vector<double> y(want.y.size()), expected = want.y, states = in.state;
   for (std::size_t row = 0; row < c.lengths.size(); ++row) {
     if (c.slot_of[row] < 0) {
-      std::fill(&expected[static_cast<std::size_t>(in.starts[row]) * H * D], &expected[0] + static_cast<std::size_t>(in.starts[row + 1]) * H * D, 0.0);
+      std::fill(&expected[static_cast<std::size_t>(in.starts[row]) * H * D],
+                &expected[0] + static_cast<std::size_t>(in.starts[row + 1]) * H * D, 0.0);
       continue;
     }
     for (int h = 0; h < H; ++h) {
@@ -52,7 +56,8 @@ bool factors_case(const StepCase& c) {
             square += o[v] * o[v] / D;
           }
           const std::size_t at = (static_cast<std::size_t>(in.starts[row] + chunk * 64 + i) * H + h) * D;
-          for (int v = 0; v < D; ++v) y[at + v] = o[v] / std::sqrt(square + 1e-5) * in.norm[v] / (1 + std::exp(-in.gate[at + v]));
+          for (int v = 0; v < D; ++v)
+            y[at + v] = o[v] / std::sqrt(square + 1e-5) * in.norm[v] / (1 + std::exp(-in.gate[at + v]));
         }
         for (int k = 0; k < D; ++k) {
           float decay;
@@ -90,7 +95,8 @@ bool prefill_case(const StepCase& c, std::int64_t slab_bytes) {
     Buffer workspace(kda::prefill_workspace_bytes(longest, rows, c.heads, slab_bytes));
     REQUIRE_CUDA(kda::prefill(device.a, longest, workspace.data(), nullptr, slab_bytes));
     synchronize();
-    std::vector<std::vector<char>> bits{download<char>(device.y), download<char>(device.state), download<char>(device.window)};
+    std::vector<std::vector<char>> bits{download<char>(device.y), download<char>(device.state),
+                                        download<char>(device.window)};
     if (turn == 0) {
       good = check_step(device, in, want, 8e-3, 7e-3);
       first = bits;
@@ -113,8 +119,15 @@ void add_prefill_tests(std::vector<Test>& all) {
   add({"one-chunk", 1, 128, 1, Type::bf16, {64}, {0}, {}}, true);
   add({"mixed", 2, 128, 7, Type::bf16, {70, 1, 0, 130, 3, 17}, {6, 1, 3, 0, 2, -1}, {}}, true);
   add({"bound", 1, 128, 1, Type::bf16, {150}, {0}, {}, -5, 40}, true);
-  add({"lengths", 3, 128, 20, Type::bf16, {1, 2, 15, 16, 17, 31, 33, 37, 63, 64, 65, 97, 127, 128, 129, 1, 1, 300, 0, 5},
-       {19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0}, {}}, false);
+  add({"lengths",
+       3,
+       128,
+       20,
+       Type::bf16,
+       {1, 2, 15, 16, 17, 31, 33, 37, 63, 64, 65, 97, 127, 128, 129, 1, 1, 300, 0, 5},
+       {19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0},
+       {}},
+      false);
   add({"long", 2, 128, 2, Type::bf16, {1500, 700}, {1, 0}, {}}, false);
   add({"weak-gate", 2, 128, 2, Type::bf16, {700, 64}, {1, 0}, {}, -0.01}, false);
 }

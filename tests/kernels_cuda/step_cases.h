@@ -14,10 +14,10 @@ struct StepCase {
   double lower_bound = -5, logits = 2;        // size of the decay logits
 };
 
-struct Inputs {  // rounded to the type
-  std::vector<double> qkv, z, gate, b;               // [tokens, 3, heads, dim], [tokens, heads, dim] x 2, [tokens, heads]
-  std::vector<double> taps, a_log, bias, norm;       // [3, heads, dim, 4], ...
-  std::vector<double> state, window;                 // [slots, heads, dim, dim], [slots, 3, 3, heads * dim]
+struct Inputs {                                 // rounded to the type
+  std::vector<double> qkv, z, gate, b;          // [tokens, 3, heads, dim], [tokens, heads, dim] x 2, [tokens, heads]
+  std::vector<double> taps, a_log, bias, norm;  // [3, heads, dim, 4], ...
+  std::vector<double> state, window;            // [slots, heads, dim, dim], [slots, 3, 3, heads * dim]
   std::vector<int> starts{0};
 };
 inline Inputs make_inputs(const StepCase& c, unsigned seed) {
@@ -34,9 +34,11 @@ inline Inputs make_inputs(const StepCase& c, unsigned seed) {
   Inputs in;
   for (int length : c.lengths) in.starts.push_back(in.starts.back() + length);
   const std::size_t tokens = in.starts.back(), width = static_cast<std::size_t>(c.heads) * c.dim;
-  in.qkv = draw(3 * tokens * width, 1, c.type), in.z = draw(tokens * width, c.logits, c.type), in.gate = draw(tokens * width, 1, c.type);
+  in.qkv = draw(3 * tokens * width, 1, c.type), in.z = draw(tokens * width, c.logits, c.type),
+  in.gate = draw(tokens * width, 1, c.type);
   in.b = draw(tokens * c.heads, 1, c.type);
-  in.taps = draw(12 * width, 0.5, Type::fp32), in.a_log = draw(c.heads, 0.3, Type::fp32), in.bias = draw(width, 1, Type::fp32);
+  in.taps = draw(12 * width, 0.5, Type::fp32), in.a_log = draw(c.heads, 0.3, Type::fp32),
+  in.bias = draw(width, 1, Type::fp32);
   in.norm = draw(c.dim, 0.1, Type::fp32, 1);
   in.state = draw(c.slots * width * c.dim, 1, Type::fp32), in.window = draw(c.slots * 9 * width, 1, c.type);
   return in;
@@ -48,7 +50,9 @@ struct Expected {
 inline Expected oracle(const StepCase& c, const Inputs& in) {
   const int H = c.heads, D = c.dim, tokens = in.starts.back();
   const std::size_t width = static_cast<std::size_t>(H) * D;
-  const auto rounded = [&](double x) { return c.type == Type::fp32 ? x : static_cast<double>(round_bf16(static_cast<float>(x))); };
+  const auto rounded = [&](double x) {
+    return c.type == Type::fp32 ? x : static_cast<double>(round_bf16(static_cast<float>(x)));
+  };
   const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
   Expected out{std::vector<double>(tokens * width), in.state, in.window};
   for (std::size_t row = 0; row + 1 < in.starts.size(); ++row) {
@@ -56,10 +60,12 @@ inline Expected oracle(const StepCase& c, const Inputs& in) {
     if (slot < 0) continue;
     const int commit = c.commit.empty() ? length : c.commit[row];
     for (int h = 0; h < H; ++h) {
-      std::vector<double> S(&in.state[(slot * width + h * D) * D], &in.state[(slot * width + h * D) * D] + D * D), past(9 * D);
+      std::vector<double> S(&in.state[(slot * width + h * D) * D], &in.state[(slot * width + h * D) * D] + D * D),
+          past(9 * D);
       for (int i = 0; i < 3; ++i)
         for (int which = 0; which < 3; ++which)
-          for (int d = 0; d < D; ++d) past[(i * 3 + which) * D + d] = in.window[((slot * 3 + i) * 3 + which) * width + h * D + d];
+          for (int d = 0; d < D; ++d)
+            past[(i * 3 + which) * D + d] = in.window[((slot * 3 + i) * 3 + which) * width + h * D + d];
       for (int t = 0; t < length; ++t) {
         const std::size_t token = in.starts[row] + t;
         std::vector<double> x[3], g(D), u(D), o(D);
@@ -80,17 +86,19 @@ inline Expected oracle(const StepCase& c, const Inputs& in) {
           const double logit = in.z[token * width + h * D + d] + in.bias[h * D + d], speed = std::exp(in.a_log[h]);
           g[d] = c.lower_bound != 0 ? c.lower_bound * sigmoid(speed * logit) : -speed * std::log1p(std::exp(logit));
         }
-        kda::oracle::step(D, 1 / std::sqrt(static_cast<double>(D)), S.data(), x[0].data(), x[1].data(), x[2].data(), g.data(),
-                          sigmoid(in.b[token * H + h]), u.data(), o.data());
+        kda::oracle::step(D, 1 / std::sqrt(static_cast<double>(D)), S.data(), x[0].data(), x[1].data(), x[2].data(),
+                          g.data(), sigmoid(in.b[token * H + h]), u.data(), o.data());
         double square = 0;
         for (double value : o) square += value * value / D;
         for (int d = 0; d < D; ++d)
-          out.y[token * width + h * D + d] = o[d] / std::sqrt(square + 1e-5) * in.norm[d] * sigmoid(in.gate[token * width + h * D + d]);
+          out.y[token * width + h * D + d] =
+              o[d] / std::sqrt(square + 1e-5) * in.norm[d] * sigmoid(in.gate[token * width + h * D + d]);
         if (t + 1 != commit) continue;
         std::copy(S.begin(), S.end(), &out.state[(slot * width + h * D) * D]);
         for (int i = 0; i < 3; ++i)
           for (int which = 0; which < 3; ++which)
-            for (int d = 0; d < D; ++d) out.window[((slot * 3 + i) * 3 + which) * width + h * D + d] = past[(i * 3 + which) * D + d];
+            for (int d = 0; d < D; ++d)
+              out.window[((slot * 3 + i) * 3 + which) * width + h * D + d] = past[(i * 3 + which) * D + d];
       }
     }
   }
@@ -104,13 +112,16 @@ struct Device {
   DeviceRows rows_y, rows_window;
 
   Device(const StepCase& c_, const Inputs& in) : c(c_) {
-    const std::int64_t H = c.heads, D = c.dim, width = H * D, tokens = in.starts.back(), element = c.type == Type::fp32 ? 4 : 2;
+    const std::int64_t H = c.heads, D = c.dim, width = H * D, tokens = in.starts.back(),
+                       element = c.type == Type::fp32 ? 4 : 2;
     const auto flat = [&](Buffer& buffer, const std::vector<double>& values, Type type) {
       buffer = Buffer(values.size() * (type == Type::fp32 ? 4 : 2));
       write_rows({type, static_cast<std::int64_t>(values.size()), 1, 1, 0, 1, 1, &buffer}, values);
     };
-    flat(qkv, in.qkv, c.type), flat(z, in.z, c.type), flat(gate, in.gate, c.type), flat(b, in.b, c.type), flat(window, in.window, c.type);
-    flat(taps, in.taps, Type::fp32), flat(a_log, in.a_log, Type::fp32), flat(bias, in.bias, Type::fp32), flat(norm, in.norm, Type::fp32);
+    flat(qkv, in.qkv, c.type), flat(z, in.z, c.type), flat(gate, in.gate, c.type), flat(b, in.b, c.type),
+        flat(window, in.window, c.type);
+    flat(taps, in.taps, Type::fp32), flat(a_log, in.a_log, Type::fp32), flat(bias, in.bias, Type::fp32),
+        flat(norm, in.norm, Type::fp32);
     flat(state, in.state, Type::fp32);
     y = Buffer(tokens * width * element);
     starts = upload(in.starts), slots = upload(c.slot_of), commit = upload(c.commit);
@@ -118,20 +129,26 @@ struct Device {
     rows_window = {c.type, c.slots * 9 * width, 1, 1, 0, 1, 1, &window};
     const auto stream = [&](int which) { return kda::Rows{qkv.as<char>() + which * width * element, 3 * width, D}; };
     a.rows = static_cast<int>(c.lengths.size()), a.heads = c.heads, a.dim = c.dim, a.type = c.type;
-    a.starts = starts.as<std::int32_t>(), a.slots = slots.as<std::int32_t>(), a.commit = c.commit.empty() ? nullptr : commit.as<std::int32_t>();
-    a.q = stream(0), a.k = stream(1), a.v = stream(2), a.z = {z.data(), width, D}, a.b = {b.data(), H, 1}, a.gate = {gate.data(), width, D};
-    a.taps = taps.as<float>(), a.a_log = a_log.as<float>(), a.dt_bias = bias.as<float>(), a.norm_weight = norm.as<float>();
-    a.lower_bound = static_cast<float>(c.lower_bound), a.state = state.as<float>(), a.window = window.data(), a.y = rows_y.mutable_rows();
+    a.starts = starts.as<std::int32_t>(), a.slots = slots.as<std::int32_t>(),
+    a.commit = c.commit.empty() ? nullptr : commit.as<std::int32_t>();
+    a.q = stream(0), a.k = stream(1), a.v = stream(2), a.z = {z.data(), width, D}, a.b = {b.data(), H, 1},
+    a.gate = {gate.data(), width, D};
+    a.taps = taps.as<float>(), a.a_log = a_log.as<float>(), a.dt_bias = bias.as<float>(),
+    a.norm_weight = norm.as<float>();
+    a.lower_bound = static_cast<float>(c.lower_bound), a.state = state.as<float>(), a.window = window.data(),
+    a.y = rows_y.mutable_rows();
   }
 };
 
 // Rows without a slot must have kept their poison.
-inline bool check_step(const Device& device, const Inputs& in, const Expected& want, double y_limit, double state_limit) {
+inline bool check_step(const Device& device, const Inputs& in, const Expected& want, double y_limit,
+                       double state_limit) {
   const StepCase& c = device.c;
   std::vector<double> y = read_rows(device.rows_y), expected = want.y;
   for (std::size_t row = 0; row < c.lengths.size(); ++row)  // skipped rows keep their poison: leave them out
     if (c.slot_of[row] < 0)
-      for (std::size_t i = static_cast<std::size_t>(in.starts[row]) * c.heads * c.dim; i < static_cast<std::size_t>(in.starts[row + 1]) * c.heads * c.dim; ++i)
+      for (std::size_t i = static_cast<std::size_t>(in.starts[row]) * c.heads * c.dim;
+           i < static_cast<std::size_t>(in.starts[row + 1]) * c.heads * c.dim; ++i)
         y[i] = std::isnan(y[i]) ? 0 : 1e9, expected[i] = 0;
   bool good = compare("y", y, expected, y_limit);
   good = compare("state", widen(download<float>(device.state)), want.state, state_limit) && good;

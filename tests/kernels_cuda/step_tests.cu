@@ -17,7 +17,8 @@ bool step_case(const StepCase& c) {
   return check_step(device, in, want, wide ? 2e-5 : 4e-3, wide ? 1e-5 : 2e-3);
 }
 
-// Twelve tokens one by one, in one call, and as 5 committed plus 7 drafts followed by the replay of 4 drafts and 3 new tokens: equal bits.
+// Twelve tokens one by one, in one call, and as 5 committed plus 7 drafts followed by the replay of 4 drafts and 3 new
+// tokens: equal bits.
 bool replay_case(int dim, Type type) {
   const StepCase whole{"", 2, dim, 1, type, {12}, {0}, {}};
   const Inputs in = make_inputs(whole, 6);
@@ -26,7 +27,9 @@ bool replay_case(int dim, Type type) {
     c.lengths = {end - begin}, c.commit = commit;
     Inputs piece = in;
     const std::size_t width = static_cast<std::size_t>(c.heads) * c.dim;
-    const auto cut = [&](std::vector<double>& x, std::size_t row) { x = std::vector<double>(x.begin() + begin * row, x.begin() + end * row); };
+    const auto cut = [&](std::vector<double>& x, std::size_t row) {
+      x = std::vector<double>(x.begin() + begin * row, x.begin() + end * row);
+    };
     cut(piece.qkv, 3 * width), cut(piece.z, width), cut(piece.gate, width), cut(piece.b, c.heads);
     piece.starts = {0, end - begin};
     if (from) {
@@ -68,11 +71,19 @@ void add_step_tests(std::vector<Test>& all) {
       add({"step-mixed", 2, dim, 7, type, {1, 9, 0, 16, 3, 2}, {6, 1, 3, 0, 2, -1}, {1, 4, 0, 16, 0, 1}}, true);
       add({"step-softplus", 2, dim, 3, type, {5, 1}, {2, 1}, {}, 0}, true);
       add({"step-extreme-gates", 2, dim, 3, type, {40, 1}, {2, 1}, {}, -5, 30}, false);
-      add({"step-many-rows", 5, dim, 600, type, std::vector<int>(512, 1), [] {
+      add({"step-many-rows",
+           5,
+           dim,
+           600,
+           type,
+           std::vector<int>(512, 1),
+           [] {
              std::vector<int> slots(512);
              for (int i = 0; i < 512; ++i) slots[i] = 599 - i;
              return slots;
-           }(), {}}, false);
+           }(),
+           {}},
+          false);
       all.push_back({"step-replay" + tag, dim == 32, [=] { return replay_case(dim, type); }});
     }
 }

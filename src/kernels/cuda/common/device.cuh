@@ -1,5 +1,7 @@
-// The few device primitives the plain (sm_80 and newer) kernels use: typed loads of four values, tf32 tensor core product, asynchronous
-// copies to shared memory, exp2, launch. tests/kernels_cuda/emulator.h gives the same names a meaning on a CPU (K3_CUDA_EMULATOR), so that
+// The few device primitives the plain (sm_80 and newer) kernels use: typed loads of four values, tf32 tensor core
+// product, asynchronous
+// copies to shared memory, exp2, launch. tests/kernels_cuda/emulator.h gives the same names a meaning on a CPU
+// (K3_CUDA_EMULATOR), so that
 // these kernels run, slowly and exactly, on machines without a GPU.
 #pragma once
 
@@ -16,7 +18,8 @@
 
 namespace k3::cuda {
 
-// d += a * b for one m16n8k8 tile; lane l owns a: rows l/4 (+8), columns l%4 (+4); b: rows l%4 (+4), column l/4; d: rows l/4 (+8),
+// d += a * b for one m16n8k8 tile; lane l owns a: rows l/4 (+8), columns l%4 (+4); b: rows l%4 (+4), column l/4; d:
+// rows l/4 (+8),
 // columns 2 (l%4) + {0, 1}.
 __device__ __forceinline__ void tensor_core_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   asm volatile(
@@ -53,7 +56,8 @@ __device__ __forceinline__ float shuffle_xor(float x, int mask) { return __shfl_
 __device__ __forceinline__ float inverse_sqrt(float x) { return rsqrtf(x); }
 __device__ __forceinline__ float fast_reciprocal(float x) { return __fdividef(1.f, x); }
 
-// d += a * b for one m16n8k16 tile of bf16 pairs; lane l owns a: rows l/4 (+8), pairs of columns 2 (l%4) (+8); b: pairs of rows 2 (l%4) (+8), column l/4.
+// d += a * b for one m16n8k16 tile of bf16 pairs; lane l owns a: rows l/4 (+8), pairs of columns 2 (l%4) (+8); b:
+// pairs of rows 2 (l%4) (+8), column l/4.
 __device__ __forceinline__ void tensor_core_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -72,11 +76,12 @@ template <class... Parameters, class... Arguments>
 cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, cudaStream_t stream,
                    Arguments&&... arguments) {
   if (shared_bytes > 48 * 1024) {
-    const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+    const cudaError_t error =
+        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(shared_bytes));
     if (error != cudaSuccess) return error;
   }
-  kernel<<<grid, threads, shared_bytes, stream>>>(static_cast<Parameters>(arguments)...);
+  kernel<<<grid, threads, shared_bytes, stream> > >(static_cast<Parameters>(arguments)...);
   return cudaGetLastError();
 }
 
@@ -108,7 +113,9 @@ __device__ __forceinline__ uint32_t bf16_pair(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
-__device__ __forceinline__ float2 both(uint32_t pair) { return make_float2(from_bits(pair << 16), from_bits(pair & 0xffff0000u)); }
+__device__ __forceinline__ float2 both(uint32_t pair) {
+  return make_float2(from_bits(pair << 16), from_bits(pair & 0xffff0000u));
+}
 
 // Four neighbouring values, widened to fp32 or rounded to the element type E (float or bf16).
 template <class E>

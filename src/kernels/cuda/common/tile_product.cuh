@@ -1,7 +1,10 @@
-// Products of small tiles by one warp on the tensor cores, operands read element by element through functions, so that transposes,
+// Products of small tiles by one warp on the tensor cores, operands read element by element through functions, so that
+// transposes,
 // scalings and signs cost no copy:   multiply<kDepth, kExact>(sum, a, b):  sum[i][j] += sum_k a(i, k) b(k, j).
-// Operands are rounded to tf32 (2^-11); kExact splits each into two tf32 terms and keeps three products, which restores about 2^-21.
-// Shared tiles read along the contraction index want a row pitch of 4 mod 8 floats, those read across it 8 mod 32 (no bank conflicts).
+// Operands are rounded to tf32 (2^-11); kExact splits each into two tf32 terms and keeps three products, which
+// restores about 2^-21.
+// Shared tiles read along the contraction index want a row pitch of 4 mod 8 floats, those read across it 8 mod 32 (no
+// bank conflicts).
 #pragma once
 
 #include "kernels/cuda/common/device.cuh"
@@ -70,7 +73,8 @@ __device__ __forceinline__ void multiply(WarpTile<kRowTiles, kColumnTiles>& sum,
   }
 }
 
-// The same with bf16 operands read as pairs along the contraction index: a(i, k) and b(j, k) return elements k and k + 1.
+// The same with bf16 operands read as pairs along the contraction index: a(i, k) and b(j, k) return elements k and k +
+// 1.
 template <int kDepth, int kRowTiles, int kColumnTiles, class A, class B>
 __device__ __forceinline__ void multiply_bf16(WarpTile<kRowTiles, kColumnTiles>& sum, A a, B b) {
   const int lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;

@@ -1,10 +1,16 @@
-// Warpgroup matrix products of sm_90a with A in registers and B in shared memory, bf16 in, fp32 sums. Encodings as measured in kernels.md 8.4.
+// Warpgroup matrix products of sm_90a with A in registers and B in shared memory, bf16 in, fp32 sums. Encodings as
+// measured in kernels.md 8.4.
 //
-// B is a "panel": [rows][64] bf16, 128 bytes a row, 1024-byte aligned, the 16-byte piece p of row r at piece p ^ (r % 8) (128-byte swizzle).
-//   along rows (k contiguous inside a row, kAcross = 0): rows are the n index; the next 16 k are 32 bytes on; 8 rows are 1024 bytes.
-//   across rows (n contiguous inside a row, kAcross = 1): rows are the k index; the next 16 k are 2048 bytes on; `stride` leads to the next 64 n.
-// Sums of m64nN in thread t of the warpgroup: row 16 (t / 32) + (t % 32) / 4 (+ 8), columns 8 j + 2 (t % 4) + {0, 1}: d[4 j + 0, 1] and
-// (row + 8) d[4 j + 2, 3]. Packing neighbours gives the A fragments of the next product: a[i] = bf16x2(d[2 i], d[2 i + 1]).
+// B is a "panel": [rows][64] bf16, 128 bytes a row, 1024-byte aligned, the 16-byte piece p of row r at piece p ^ (r %
+// 8) (128-byte swizzle).
+//   along rows (k contiguous inside a row, kAcross = 0): rows are the n index; the next 16 k are 32 bytes on; 8 rows
+//   are 1024 bytes.
+//   across rows (n contiguous inside a row, kAcross = 1): rows are the k index; the next 16 k are 2048 bytes on;
+//   `stride` leads to the next 64 n.
+// Sums of m64nN in thread t of the warpgroup: row 16 (t / 32) + (t % 32) / 4 (+ 8), columns 8 j + 2 (t % 4) + {0, 1}:
+// d[4 j + 0, 1] and
+// (row + 8) d[4 j + 2, 3]. Packing neighbours gives the A fragments of the next product: a[i] = bf16x2(d[2 i], d[2 i +
+// 1]).
 #pragma once
 
 #include "kernels/cuda/common/device.cuh"
@@ -12,8 +18,8 @@
 namespace k3::cuda {
 
 __device__ __forceinline__ uint64_t panel_descriptor(uint32_t address, uint32_t stride = 16) {
-  return static_cast<uint64_t>((address & 0x3ffff) >> 4) | static_cast<uint64_t>(stride >> 4) << 16 | static_cast<uint64_t>(1024 >> 4) << 32 |
-         uint64_t{1} << 62;
+  return static_cast<uint64_t>((address & 0x3ffff) >> 4) | static_cast<uint64_t>(stride >> 4) << 16 |
+         static_cast<uint64_t>(1024 >> 4) << 32 | uint64_t{1} << 62;
 }
 
 }  // namespace k3::cuda
@@ -72,19 +78,28 @@ __device__ __forceinline__ void wgmma(float (&d)[64], const uint32_t* a, uint64_
       : "memory");
 }
 
-// Four 8 x 8 matrices, transposed on the way: on a token-major panel, exactly the order of the sums above for 16 tokens x 16 columns.
+// Four 8 x 8 matrices, transposed on the way: on a token-major panel, exactly the order of the sums above for 16
+// tokens x 16 columns.
 __device__ __forceinline__ void load_transposed(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
 }
 __device__ __forceinline__ void store_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d)
+               : "memory");
 }
 
 template <int kRegisters>
-__device__ __forceinline__ void registers_up() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters)); }
+__device__ __forceinline__ void registers_up() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
 template <int kRegisters>
-__device__ __forceinline__ void registers_down() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters)); }
+__device__ __forceinline__ void registers_down() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
 
 }  // namespace k3::cuda
 #endif

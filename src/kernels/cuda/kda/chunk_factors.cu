@@ -1,8 +1,11 @@
 // Step 2 of kda.h: everything of a chunk that does not depend on the state. One block of four warps per chunk and head.
-//   G = running sum of g;  A_ij = scale q_i . (k_j e^(G_i - G_j)), i >= j;  L_ij = beta_i k_i . (k_j e^(G_i - G_j)), i > j
+//   G = running sum of g;  A_ij = scale q_i . (k_j e^(G_i - G_j)), i >= j;  L_ij = beta_i k_i . (k_j e^(G_i - G_j)), i
+//   > j
 //   T = (I + L)^-1;  W = T (beta k e^G);  U = T (beta v);  Kb = k e^(G_C - G);  Qd = scale q e^G
-// The pairs are summed on the CUDA cores in fp32, differences before exp, so no gate can overflow a used entry; entries above the diagonal
-// may be infinite and are removed by a select. T comes from forward substitution, one lane a column: products of (I - L) powers
+// The pairs are summed on the CUDA cores in fp32, differences before exp, so no gate can overflow a used entry;
+// entries above the diagonal
+// may be infinite and are removed by a select. T comes from forward substitution, one lane a column: products of (I -
+// L) powers
 // lose everything for correlated keys.
 #include "kernels/cuda/common/tile_product.cuh"
 #include "kernels/cuda/kda/chunk_tiles.cuh"
@@ -82,7 +85,8 @@ __device__ __forceinline__ void invert(Shared<kDim>& s) {
 #pragma unroll
     for (int j = 0; j < row; ++j) {
       const float entry = s.lower[row * kPairPitch + j];
-      if (j % 2) odd -= entry * x[j]; else even -= entry * x[j];
+      if (j % 2) odd -= entry * x[j];
+      else even -= entry * x[j];
     }
     x[row] = even + odd;
     s.inverse[row * kPairPitch + lane] = x[row];
@@ -103,7 +107,8 @@ __global__ void __launch_bounds__(kThreads) factors_kernel(ForwardInputs in, Chu
   load_rows<E, kDim, kPitch, kThreads>(s.k, in.k, place, head, 0);
   load_rows<E, kDim, kPitch, kThreads>(s.v, in.v, place, head, 0);
   load_rows<float, kDim, kPitch, kThreads>(s.decay, in.g, place, head, 0);
-  if (thread < kChunk) s.beta[thread] = thread < place.rows ? *row_pointer<float>(in.beta, place.first_token + thread, head) : 0.f;
+  if (thread < kChunk)
+    s.beta[thread] = thread < place.rows ? *row_pointer<float>(in.beta, place.first_token + thread, head) : 0.f;
   for (int i = thread; i < kChunk * kPairPitch; i += kThreads) s.scores[i] = s.lower[i] = 0.f;
   __syncthreads();
   accumulate_decay<kDim, kPitch, kThreads>(s.decay);
@@ -122,7 +127,8 @@ __global__ void __launch_bounds__(kThreads) factors_kernel(ForwardInputs in, Chu
   } else {
     for (int i = thread - 32; i < kChunk * kPieces; i += kThreads - 32) {
       const int row = i / kPieces, column = i % kPieces * 4;
-      const float4 q = *reinterpret_cast<float4*>(s.q + row * kPitch + column), k = *reinterpret_cast<float4*>(s.k + row * kPitch + column);
+      const float4 q = *reinterpret_cast<float4*>(s.q + row * kPitch + column),
+                   k = *reinterpret_cast<float4*>(s.k + row * kPitch + column);
       const float4 g = *reinterpret_cast<float4*>(s.decay + row * kPitch + column);
       const float4 last = *reinterpret_cast<float4*>(s.decay + (kChunk - 1) * kPitch + column);
       const std::int64_t at = tile * kChunk * kDim + row * kDim + column;

@@ -1,4 +1,5 @@
-// Step 5 of kda.h: all gradients of one chunk and head, once S (state at its start), dS (gradient of the state at its end), R and dR are
+// Step 5 of kda.h: all gradients of one chunk and head, once S (state at its start), dS (gradient of the state at its
+// end), R and dR are
 // known. One block of eight warps per chunk and head.
 //   X = T^T dR                                     gradient of beta (v - (k e^G)^T S)
 //   dA = strict lower(dO R^T), dL = -strict lower(X R^T)            (dL: of the entry without its beta)
@@ -8,8 +9,10 @@
 //   c_j  = sum_i (scale dA_ij q_i + beta_i dL_ij k_i) e^(G_i - G_j)
 //   k1_i = e^(G_C - G_i) K1_i
 //   dk = beta r + c + k1 (+ scale dA_ii q_i);   dv = beta X;   dbeta = X . v + r . k
-//   dG = q dq + k (beta r - c - k1), on the last row also + sum_i k_i k1_i + e^(G_C) rowsum(S dS);   dg = reverse running sum of dG
-// The terms with i = j have decay 1 and cancel in dG, so they are added after it. Products with S and dS run over blocks of 32 value columns,
+//   dG = q dq + k (beta r - c - k1), on the last row also + sum_i k_i k1_i + e^(G_C) rowsum(S dS);   dg = reverse
+//   running sum of dG
+// The terms with i = j have decay 1 and cancel in dG, so they are added after it. Products with S and dS run over
+// blocks of 32 value columns,
 // keys in passes of at most 64, so that 76 KB of shared memory suffice at every dim.
 #include "kernels/cuda/common/tile_product.cuh"
 #include "kernels/cuda/kda/chunk_tiles.cuh"
@@ -51,7 +54,8 @@ __device__ __forceinline__ float sum_neighbours(float x) {
 }
 
 template <int kDim, class E>
-__global__ void __launch_bounds__(kThreads) gradients_kernel(BackwardArguments a, ChunkWorkspace w, BackwardWorkspace gradients) {
+__global__ void __launch_bounds__(kThreads)
+    gradients_kernel(BackwardArguments a, ChunkWorkspace w, BackwardWorkspace gradients) {
   constexpr bool kExact = std::is_same_v<E, float>;
   constexpr int kKeys = Shared<kDim>::kKeys, kKeyPitch = Shared<kDim>::kKeyPitch;
   Shared<kDim>& s = *shared_memory<Shared<kDim>>();
@@ -65,7 +69,8 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(BackwardArguments a
 
   copy_tile<kChunk, kChunk, kPitch, kThreads>(s.inverse, w.inverse + tile * kChunk * kChunk, kChunk);
   copy_async_commit();
-  if (thread < kChunk) s.beta[thread] = thread < place.rows ? *row_pointer<float>(in.beta, place.first_token + thread, head) : 0.f;
+  if (thread < kChunk)
+    s.beta[thread] = thread < place.rows ? *row_pointer<float>(in.beta, place.first_token + thread, head) : 0.f;
   float d_beta = 0.f;  // this thread's share of row thread / 8
 
   for (int key0 = 0; key0 < kDim; key0 += kKeys) {
@@ -84,11 +89,13 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(BackwardArguments a
     for (int column0 = 0; column0 < kDim; column0 += kBlock) {
       __syncthreads();  // the previous block's tiles are free
       copy_tile<kKeys, kBlock, kPitch, kThreads>(s.sweep.state, w.states + states_at + key0 * kDim + column0, kDim);
-      copy_tile<kKeys, kBlock, kPitch, kThreads>(s.sweep.d_state, gradients.d_states + states_at + key0 * kDim + column0, kDim);
+      copy_tile<kKeys, kBlock, kPitch, kThreads>(s.sweep.d_state,
+                                                 gradients.d_states + states_at + key0 * kDim + column0, kDim);
       copy_tile<kChunk, kBlock, kPitch, kThreads>(s.sweep.residuals, w.residuals + rows_at + column0, kDim);
       copy_tile<kChunk, kBlock, kPitch, kThreads>(s.sweep.d_residuals, gradients.d_residuals + rows_at + column0, kDim);
       copy_async_commit();
-      if (a.output_type == Type::fp32) load_rows<float, kBlock, kPitch, kThreads>(s.sweep.d_output_and_x, a.d_o, place, head, column0);
+      if (a.output_type == Type::fp32)
+        load_rows<float, kBlock, kPitch, kThreads>(s.sweep.d_output_and_x, a.d_o, place, head, column0);
       else load_rows<__nv_bfloat16, kBlock, kPitch, kThreads>(s.sweep.d_output_and_x, a.d_o, place, head, column0);
       copy_async_wait<0>();
       __syncthreads();
@@ -97,8 +104,9 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(BackwardArguments a
       WarpTile<1, 1> x;  // 16 rows, 8 columns a warp
       x.clear();
       const int x_row0 = warp / 4 * 16, x_column0 = warp % 4 * 8;
-      multiply<kChunk, kExact>(x, [&](int row, int j) { return s.inverse[j * kPitch + x_row0 + row]; },
-                               [&](int j, int column) { return s.sweep.d_residuals[j * kPitch + x_column0 + column]; });
+      multiply<kChunk, kExact>(
+          x, [&](int row, int j) { return s.inverse[j * kPitch + x_row0 + row]; },
+          [&](int j, int column) { return s.sweep.d_residuals[j * kPitch + x_column0 + column]; });
       x.each_pair([&](int row, int column, float first, float second) {
         *reinterpret_cast<float2*>(x_tile + (x_row0 + row) * kPitch + x_column0 + column) = make_float2(first, second);
       });
@@ -106,9 +114,12 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(BackwardArguments a
 
       const auto state = [&](int column, int key) { return s.sweep.state[(key_column0 + key) * kPitch + column]; };
       const auto d_state = [&](int column, int key) { return s.sweep.d_state[(key_column0 + key) * kPitch + column]; };
-      multiply<kBlock, kExact>(q1, [&](int row, int column) { return s.sweep.d_output_and_x[(key_row0 + row) * kPitch + column]; }, state);
-      multiply<kBlock, kExact>(y, [&](int row, int column) { return -x_tile[(key_row0 + row) * kPitch + column]; }, state);
-      multiply<kBlock, kExact>(k1, [&](int row, int column) { return s.sweep.residuals[(key_row0 + row) * kPitch + column]; }, d_state);
+      multiply<kBlock, kExact>(
+          q1, [&](int row, int column) { return s.sweep.d_output_and_x[(key_row0 + row) * kPitch + column]; }, state);
+      multiply<kBlock, kExact>(
+          y, [&](int row, int column) { return -x_tile[(key_row0 + row) * kPitch + column]; }, state);
+      multiply<kBlock, kExact>(
+          k1, [&](int row, int column) { return s.sweep.residuals[(key_row0 + row) * kPitch + column]; }, d_state);
       {
         const int key = thread / kLanesPerKey, column = thread % kLanesPerKey * kColumnsPerLane;
 #pragma unroll
@@ -116,9 +127,10 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(BackwardArguments a
           state_product += s.sweep.state[key * kPitch + column + i] * s.sweep.d_state[key * kPitch + column + i];
       }
       if (key0 == 0) {
-        multiply<kBlock, kExact>(d_pairs,
-                                 [&](int row, int column) { return s.sweep.d_output_and_x[(warp / 4 * kChunk + row) * kPitch + column]; },
-                                 [&](int column, int j) { return s.sweep.residuals[(warp % 4 * 8 + j) * kPitch + column]; });
+        multiply<kBlock, kExact>(
+            d_pairs,
+            [&](int row, int column) { return s.sweep.d_output_and_x[(warp / 4 * kChunk + row) * kPitch + column]; },
+            [&](int column, int j) { return s.sweep.residuals[(warp % 4 * 8 + j) * kPitch + column]; });
         const int row = thread / 8, column = thread % 8 * 4;
         if (row < place.rows) {
           const float4 dx = *reinterpret_cast<float4*>(x_tile + row * kPitch + column);
@@ -158,7 +170,8 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(BackwardArguments a
     const float* decay_column = s.decay + key;
     const float last_decay = decay_column[(kChunk - 1) * kKeyPitch];
     for (int turn = 0; turn < kRowBlocks / kGroups; ++turn) {
-      const int block = turn % 2 == 0 ? turn * kGroups + group : (turn + 1) * kGroups - 1 - group;  // there and back: even shares
+      const int block =
+          turn % 2 == 0 ? turn * kGroups + group : (turn + 1) * kGroups - 1 - group;  // there and back: even shares
       const int row0 = 4 * block;
       float q[4], k[4], decay[4], dq[4] = {}, r[4] = {}, c[4] = {};
 #pragma unroll
@@ -218,18 +231,19 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(BackwardArguments a
     __syncthreads();
   }
   d_beta = sum_neighbours<8>(d_beta);
-  if (thread % 8 == 0 && thread / 8 < place.rows) *row_pointer<float>(a.dbeta, place.first_token + thread / 8, head) = d_beta;
+  if (thread % 8 == 0 && thread / 8 < place.rows)
+    *row_pointer<float>(a.dbeta, place.first_token + thread / 8, head) = d_beta;
 }
 
 }  // namespace
 
-cudaError_t launch_gradients(const BackwardArguments& a, const ChunkWorkspace& workspace, const BackwardWorkspace& gradients,
-                             cudaStream_t stream) {
+cudaError_t launch_gradients(const BackwardArguments& a, const ChunkWorkspace& workspace,
+                             const BackwardWorkspace& gradients, cudaStream_t stream) {
   const Shape& shape = a.inputs.shape;
   if (shape.tokens == 0) return cudaSuccess;
   return dispatch(shape.dim, a.inputs.type, [&]<int kDim, class E>() {
-    return launch(gradients_kernel<kDim, E>, dim3(static_cast<unsigned>(max_chunks(shape)), shape.heads), kThreads, sizeof(Shared<kDim>),
-                  stream, a, workspace, gradients);
+    return launch(gradients_kernel<kDim, E>, dim3(static_cast<unsigned>(max_chunks(shape)), shape.heads), kThreads,
+                  sizeof(Shared<kDim>), stream, a, workspace, gradients);
   });
 }
 

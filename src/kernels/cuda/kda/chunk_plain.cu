@@ -1,4 +1,5 @@
-// Host side of the plain chunk form: argument checks, workspace layout, the order of the launches; and the plan kernel (kda.h, step 1).
+// Host side of the plain chunk form: argument checks, workspace layout, the order of the launches; and the plan kernel
+// (kda.h, step 1).
 #include "kernels/cuda/kda/chunk_workspace.cuh"
 
 namespace k3::cuda::kda {
@@ -53,12 +54,17 @@ bool valid(const void* data, std::int64_t token_stride, std::int64_t head_stride
   return tokens == 0 ||
          (data && reinterpret_cast<std::uintptr_t>(data) % step == 0 && token_stride % 4 == 0 && head_stride % 4 == 0);
 }
-bool valid(const Rows& r, Type type, std::int64_t tokens) { return valid(r.data, r.token_stride, r.head_stride, type, tokens); }
-bool valid(const MutableRows& r, Type type, std::int64_t tokens) { return valid(r.data, r.token_stride, r.head_stride, type, tokens); }
+bool valid(const Rows& r, Type type, std::int64_t tokens) {
+  return valid(r.data, r.token_stride, r.head_stride, type, tokens);
+}
+bool valid(const MutableRows& r, Type type, std::int64_t tokens) {
+  return valid(r.data, r.token_stride, r.head_stride, type, tokens);
+}
 bool valid(const ForwardInputs& in) {
   const std::int64_t tokens = in.shape.tokens;
-  return valid(in.shape) && (in.starts || in.shape.sequences == 0) && valid(in.q, in.type, tokens) && valid(in.k, in.type, tokens) &&
-         valid(in.v, in.type, tokens) && valid(in.g, Type::fp32, tokens) && (in.beta.data || tokens == 0);
+  return valid(in.shape) && (in.starts || in.shape.sequences == 0) && valid(in.q, in.type, tokens) &&
+         valid(in.k, in.type, tokens) && valid(in.v, in.type, tokens) && valid(in.g, Type::fp32, tokens) &&
+         (in.beta.data || tokens == 0);
 }
 
 }  // namespace
@@ -103,8 +109,10 @@ std::size_t backward_workspace_bytes(const Shape& shape, bool kept) {
   return place(gradients, shape, nullptr) + (kept ? 0 : forward_workspace_bytes(shape, Keep::for_backward));
 }
 
-cudaError_t forward(const ForwardInputs& in, const ForwardOutputs& out, Keep keep, void* workspace, cudaStream_t stream) {
-  if (!valid(in) || !valid(out.o, out.type, in.shape.tokens) || (!workspace && in.shape.sequences > 0)) return cudaErrorInvalidValue;
+cudaError_t forward(const ForwardInputs& in, const ForwardOutputs& out, Keep keep, void* workspace,
+                    cudaStream_t stream) {
+  if (!valid(in) || !valid(out.o, out.type, in.shape.tokens) || (!workspace && in.shape.sequences > 0))
+    return cudaErrorInvalidValue;
   if (in.shape.sequences == 0) return cudaSuccess;
   ChunkWorkspace tiles;
   place(tiles, in.shape, keep, workspace);
@@ -116,9 +124,9 @@ cudaError_t forward(const ForwardInputs& in, const ForwardOutputs& out, Keep kee
 cudaError_t backward(const BackwardArguments& a, void* workspace, cudaStream_t stream) {
   const ForwardInputs& in = a.inputs;
   const std::int64_t tokens = in.shape.tokens;
-  if (!valid(in) || !valid(a.d_o, a.output_type, tokens) || !valid(a.dq, in.type, tokens) || !valid(a.dk, in.type, tokens) ||
-      !valid(a.dv, in.type, tokens) || !valid(a.dg, Type::fp32, tokens) || (!a.dbeta.data && tokens > 0) ||
-      (!workspace && in.shape.sequences > 0))
+  if (!valid(in) || !valid(a.d_o, a.output_type, tokens) || !valid(a.dq, in.type, tokens) ||
+      !valid(a.dk, in.type, tokens) || !valid(a.dv, in.type, tokens) || !valid(a.dg, Type::fp32, tokens) ||
+      (!a.dbeta.data && tokens > 0) || (!workspace && in.shape.sequences > 0))
     return cudaErrorInvalidValue;
   if (in.shape.sequences == 0) return cudaSuccess;
   BackwardWorkspace gradients;

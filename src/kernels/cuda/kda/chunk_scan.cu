@@ -1,7 +1,9 @@
-// Step 3 of kda.h: the recurrence over chunks. One block of four warps per sequence, head and 32 value columns; the state lives in
+// Step 3 of kda.h: the recurrence over chunks. One block of four warps per sequence, head and 32 value columns; the
+// state lives in
 // registers (fp32 sums of the tensor cores), a copy in shared memory serves as operand.
 //   R = U - W S;   O = Qd S + A R;   S <- e^(G_C) S + Kb^T R
-// Per chunk two products separated by two barriers. Operands arrive by asynchronous copies, one buffer each: W, Qd, U are refilled while
+// Per chunk two products separated by two barriers. Operands arrive by asynchronous copies, one buffer each: W, Qd, U
+// are refilled while
 // the second product runs, Kb, A and the decay while the first product of the next chunk runs.
 #include "kernels/cuda/common/tile_product.cuh"
 #include "kernels/cuda/kda/chunk_tiles.cuh"
@@ -22,7 +24,6 @@ struct Shared {
   float state[kDim * kAcrossPitch];
   float chunk_decay[kDim];
 };
-
 
 template <int kDim>
 __device__ __forceinline__ void fetch_first(Shared<kDim>& s, const ChunkWorkspace& w, std::int64_t tile, int column0) {
@@ -53,12 +54,14 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(ForwardInputs in, Forwar
 
   WarpTile<kStateRows / 16, kStateColumns / 8> state;
   const auto each_state = [&](auto visit) {  // visit(key channel, value column of the block, x, y)
-    state.each_pair([&](int row, int column, float& x, float& y) { visit(state_row0 + row, state_column0 + column, x, y); });
+    state.each_pair(
+        [&](int row, int column, float& x, float& y) { visit(state_row0 + row, state_column0 + column, x, y); });
   };
   const std::int64_t state_at = (static_cast<std::int64_t>(sequence) * heads + head) * kDim * kDim + column0;
   each_state([&](int row, int column, float& x, float& y) {
-    const float2 start = in.initial_state ? *reinterpret_cast<const float2*>(in.initial_state + state_at + row * kDim + column)
-                                          : make_float2(0.f, 0.f);
+    const float2 start = in.initial_state
+                             ? *reinterpret_cast<const float2*>(in.initial_state + state_at + row * kDim + column)
+                             : make_float2(0.f, 0.f);
     x = start.x;
     y = start.y;
     *reinterpret_cast<float2*>(s.state + row * kAcrossPitch + column) = start;
@@ -76,12 +79,13 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(ForwardInputs in, Forwar
       each_state([&](int row, int column, float& x, float& y) {
         store2(w.states + tile * kDim * kDim + row * kDim + column0 + column, x, y);
       });
-    copy_async_wait<1>();  // W, Qd, U
-    __syncthreads();       // and the shared copy of the state is complete
+    copy_async_wait<1>();    // W, Qd, U
+    __syncthreads();         // and the shared copy of the state is complete
     WarpTile<4, 1> product;  // rows 0-31: W S, rows 32-63: Qd S; columns 8 warp ..
     product.clear();
-    multiply<kDim, kExact>(product, [&](int row, int key) { return s.w_and_q[row * (kDim + 4) + key]; },
-                           [&](int key, int column) { return s.state[key * kAcrossPitch + 8 * warp + column]; });
+    multiply<kDim, kExact>(
+        product, [&](int row, int key) { return s.w_and_q[row * (kDim + 4) + key]; },
+        [&](int key, int column) { return s.state[key * kAcrossPitch + 8 * warp + column]; });
     product.each_pair([&](int row, int column, float& x, float& y) {
       if (row >= kChunk) return;
       column += 8 * warp;
@@ -96,8 +100,9 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(ForwardInputs in, Forwar
     copy_async_commit();
 
     each_state([&](int row, int, float& x, float& y) { x *= s.chunk_decay[row], y *= s.chunk_decay[row]; });
-    multiply<kChunk, kExact>(state, [&](int key, int token_row) { return s.restored_keys[token_row * (kDim + 8) + state_row0 + key]; },
-                             [&](int token_row, int column) { return s.residuals[token_row * kAcrossPitch + state_column0 + column]; });
+    multiply<kChunk, kExact>(
+        state, [&](int key, int token_row) { return s.restored_keys[token_row * (kDim + 8) + state_row0 + key]; },
+        [&](int token_row, int column) { return s.residuals[token_row * kAcrossPitch + state_column0 + column]; });
     each_state([&](int row, int column, float& x, float& y) {
       *reinterpret_cast<float2*>(s.state + row * kAcrossPitch + column) = make_float2(x, y);
     });
@@ -107,8 +112,9 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(ForwardInputs in, Forwar
       for (int m = 0; m < 2; ++m)
 #pragma unroll
         for (int e = 0; e < 4; ++e) o.value[m][0][e] = product.value[m + 2][0][e];
-      multiply<kChunk, kExact>(o, [&](int row, int j) { return s.scores[row * (kChunk + 4) + j]; },
-                               [&](int j, int column) { return s.residuals[j * kAcrossPitch + 8 * warp + column]; });
+      multiply<kChunk, kExact>(
+          o, [&](int row, int j) { return s.scores[row * (kChunk + 4) + j]; },
+          [&](int j, int column) { return s.residuals[j * kAcrossPitch + 8 * warp + column]; });
       o.each_pair([&](int row, int column, float x, float y) {
         if (row >= rows) return;
         column += column0 + 8 * warp;
@@ -121,15 +127,17 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(ForwardInputs in, Forwar
     copy_async_commit();
   }
   if (out.final_state)
-    each_state([&](int row, int column, float x, float y) { store2(out.final_state + state_at + row * kDim + column, x, y); });
+    each_state(
+        [&](int row, int column, float x, float y) { store2(out.final_state + state_at + row * kDim + column, x, y); });
 }
 
 }  // namespace
 
-cudaError_t launch_scan(const ForwardInputs& in, const ForwardOutputs* outputs, const ChunkWorkspace& workspace, cudaStream_t stream) {
+cudaError_t launch_scan(const ForwardInputs& in, const ForwardOutputs* outputs, const ChunkWorkspace& workspace,
+                        cudaStream_t stream) {
   return dispatch(in.shape.dim, in.type, [&]<int kDim, class E>() {
-    return launch(scan_kernel<kDim, E>, dim3(in.shape.sequences, in.shape.heads, kDim / kBlock), kThreads, sizeof(Shared<kDim>), stream,
-                  in, outputs ? *outputs : ForwardOutputs{}, workspace);
+    return launch(scan_kernel<kDim, E>, dim3(in.shape.sequences, in.shape.heads, kDim / kBlock), kThreads,
+                  sizeof(Shared<kDim>), stream, in, outputs ? *outputs : ForwardOutputs{}, workspace);
   });
 }
 

@@ -1,4 +1,5 @@
-// Step 4 of kda.h: the recurrence of the state's gradient, chunks in reverse. Blocks as in the forward scan: one of four warps per sequence,
+// Step 4 of kda.h: the recurrence of the state's gradient, chunks in reverse. Blocks as in the forward scan: one of
+// four warps per sequence,
 // head and 32 value columns, gradient in registers, a copy in shared memory.
 //   dR = A^T dO + Kb dS;    dS <- e^(G_C) dS + Qd^T dO - W^T dR
 // dS before the step (the gradient of the state that leaves the chunk) and dR go to memory for step 5.
@@ -37,7 +38,8 @@ __device__ __forceinline__ void fetch_second(Shared<kDim>& s, const ChunkWorkspa
 }
 
 template <int kDim, class E>
-__global__ void __launch_bounds__(kThreads) scan_backward_kernel(BackwardArguments a, ChunkWorkspace w, BackwardWorkspace gradients) {
+__global__ void __launch_bounds__(kThreads)
+    scan_backward_kernel(BackwardArguments a, ChunkWorkspace w, BackwardWorkspace gradients) {
   constexpr bool kExact = std::is_same_v<E, float>;
   constexpr int kWarpRows = kDim / 16 < kWarps ? kDim / 16 : kWarps, kWarpColumns = kWarps / kWarpRows;
   constexpr int kStateRows = kDim / kWarpRows, kStateColumns = kBlock / kWarpColumns;
@@ -51,12 +53,14 @@ __global__ void __launch_bounds__(kThreads) scan_backward_kernel(BackwardArgumen
 
   WarpTile<kStateRows / 16, kStateColumns / 8> d_state;
   const auto each_state = [&](auto visit) {
-    d_state.each_pair([&](int row, int column, float& x, float& y) { visit(state_row0 + row, state_column0 + column, x, y); });
+    d_state.each_pair(
+        [&](int row, int column, float& x, float& y) { visit(state_row0 + row, state_column0 + column, x, y); });
   };
   const std::int64_t state_at = (static_cast<std::int64_t>(sequence) * heads + head) * kDim * kDim + column0;
   each_state([&](int row, int column, float& x, float& y) {
-    const float2 start = a.d_final_state ? *reinterpret_cast<const float2*>(a.d_final_state + state_at + row * kDim + column)
-                                         : make_float2(0.f, 0.f);
+    const float2 start = a.d_final_state
+                             ? *reinterpret_cast<const float2*>(a.d_final_state + state_at + row * kDim + column)
+                             : make_float2(0.f, 0.f);
     x = start.x;
     y = start.y;
     *reinterpret_cast<float2*>(s.d_state + row * kAcrossPitch + column) = start;
@@ -67,11 +71,13 @@ __global__ void __launch_bounds__(kThreads) scan_backward_kernel(BackwardArgumen
     const std::int64_t token = static_cast<std::int64_t>(in.starts[sequence]) + chunk * kChunk;
 #pragma unroll
     for (int i = 0; i < kOutputPieces; ++i) {
-      const int piece = threadIdx.x + i * kThreads, row = piece / (kBlock / 4), column = column0 + piece % (kBlock / 4) * 4;
+      const int piece = threadIdx.x + i * kThreads, row = piece / (kBlock / 4),
+                column = column0 + piece % (kBlock / 4) * 4;
       next_output[i] = make_float4(0.f, 0.f, 0.f, 0.f);
       if (token + row >= in.starts[sequence + 1]) continue;
-      next_output[i] = a.output_type == Type::fp32 ? load4(row_pointer<float>(a.d_o, token + row, head) + column)
-                                                   : load4(row_pointer<__nv_bfloat16>(a.d_o, token + row, head) + column);
+      next_output[i] = a.output_type == Type::fp32
+                           ? load4(row_pointer<float>(a.d_o, token + row, head) + column)
+                           : load4(row_pointer<__nv_bfloat16>(a.d_o, token + row, head) + column);
     }
   };
   if (chunks > 0) {
@@ -86,7 +92,8 @@ __global__ void __launch_bounds__(kThreads) scan_backward_kernel(BackwardArgumen
 #pragma unroll
     for (int i = 0; i < kOutputPieces; ++i) {
       const int piece = threadIdx.x + i * kThreads;
-      *reinterpret_cast<float4*>(s.d_output + piece / (kBlock / 4) * kAcrossPitch + piece % (kBlock / 4) * 4) = next_output[i];
+      *reinterpret_cast<float4*>(s.d_output + piece / (kBlock / 4) * kAcrossPitch + piece % (kBlock / 4) * 4) =
+          next_output[i];
     }
     each_state([&](int row, int column, float x, float y) {
       store2(gradients.d_states + tile * kDim * kDim + row * kDim + column0 + column, x, y);
@@ -95,10 +102,12 @@ __global__ void __launch_bounds__(kThreads) scan_backward_kernel(BackwardArgumen
     __syncthreads();
     WarpTile<2, 1> d_residuals;  // columns 8 warp ..
     d_residuals.clear();
-    multiply<kDim, kExact>(d_residuals, [&](int row, int key) { return s.restored_keys[row * (kDim + 4) + key]; },
-                           [&](int key, int column) { return s.d_state[key * kAcrossPitch + 8 * warp + column]; });
-    multiply<kChunk, kExact>(d_residuals, [&](int row, int i) { return s.scores[i * kAcrossPitch + row]; },
-                             [&](int i, int column) { return s.d_output[i * kAcrossPitch + 8 * warp + column]; });
+    multiply<kDim, kExact>(
+        d_residuals, [&](int row, int key) { return s.restored_keys[row * (kDim + 4) + key]; },
+        [&](int key, int column) { return s.d_state[key * kAcrossPitch + 8 * warp + column]; });
+    multiply<kChunk, kExact>(
+        d_residuals, [&](int row, int i) { return s.scores[i * kAcrossPitch + row]; },
+        [&](int i, int column) { return s.d_output[i * kAcrossPitch + 8 * warp + column]; });
     d_residuals.each_pair([&](int row, int column, float x, float y) {
       column += 8 * warp;
       *reinterpret_cast<float2*>(s.d_residuals + row * kAcrossPitch + column) = make_float2(x, y);
@@ -113,10 +122,12 @@ __global__ void __launch_bounds__(kThreads) scan_backward_kernel(BackwardArgumen
     copy_async_commit();
 
     each_state([&](int row, int, float& x, float& y) { x *= s.chunk_decay[row], y *= s.chunk_decay[row]; });
-    multiply<kChunk, kExact>(d_state, [&](int key, int row) { return s.decayed_queries[row * (kDim + 8) + state_row0 + key]; },
-                             [&](int row, int column) { return s.d_output[row * kAcrossPitch + state_column0 + column]; });
-    multiply<kChunk, kExact>(d_state, [&](int key, int row) { return -s.weighted_keys[row * (kDim + 8) + state_row0 + key]; },
-                             [&](int row, int column) { return s.d_residuals[row * kAcrossPitch + state_column0 + column]; });
+    multiply<kChunk, kExact>(
+        d_state, [&](int key, int row) { return s.decayed_queries[row * (kDim + 8) + state_row0 + key]; },
+        [&](int row, int column) { return s.d_output[row * kAcrossPitch + state_column0 + column]; });
+    multiply<kChunk, kExact>(
+        d_state, [&](int key, int row) { return -s.weighted_keys[row * (kDim + 8) + state_row0 + key]; },
+        [&](int row, int column) { return s.d_residuals[row * kAcrossPitch + state_column0 + column]; });
     each_state([&](int row, int column, float x, float y) {
       *reinterpret_cast<float2*>(s.d_state + row * kAcrossPitch + column) = make_float2(x, y);
     });
@@ -125,17 +136,19 @@ __global__ void __launch_bounds__(kThreads) scan_backward_kernel(BackwardArgumen
     copy_async_commit();
   }
   if (a.d_initial_state)
-    each_state([&](int row, int column, float x, float y) { store2(a.d_initial_state + state_at + row * kDim + column, x, y); });
+    each_state([&](int row, int column, float x, float y) {
+      store2(a.d_initial_state + state_at + row * kDim + column, x, y);
+    });
 }
 
 }  // namespace
 
-cudaError_t launch_scan_backward(const BackwardArguments& a, const ChunkWorkspace& workspace, const BackwardWorkspace& gradients,
-                                 cudaStream_t stream) {
+cudaError_t launch_scan_backward(const BackwardArguments& a, const ChunkWorkspace& workspace,
+                                 const BackwardWorkspace& gradients, cudaStream_t stream) {
   const Shape& shape = a.inputs.shape;
   return dispatch(shape.dim, a.inputs.type, [&]<int kDim, class E>() {
-    return launch(scan_backward_kernel<kDim, E>, dim3(shape.sequences, shape.heads, kDim / kBlock), kThreads, sizeof(Shared<kDim>), stream,
-                  a, workspace, gradients);
+    return launch(scan_backward_kernel<kDim, E>, dim3(shape.sequences, shape.heads, kDim / kBlock), kThreads,
+                  sizeof(Shared<kDim>), stream, a, workspace, gradients);
   });
 }
 

@@ -1,4 +1,5 @@
-// Steps shared by the chunk kernels: bringing the rows of a chunk into shared memory, the running sum of the log decay, and copies of
+// Steps shared by the chunk kernels: bringing the rows of a chunk into shared memory, the running sum of the log
+// decay, and copies of
 // whole tiles.
 #pragma once
 
@@ -17,9 +18,11 @@ __device__ __forceinline__ E* row_pointer(const MutableRows& rows, std::int64_t 
   return static_cast<E*>(rows.data) + token * rows.token_stride + head * rows.head_stride;
 }
 
-// tile[row * kPitch + column] = source[first_token + row][head][first_column + column] for kColumns columns; zeros beyond place.rows.
+// tile[row * kPitch + column] = source[first_token + row][head][first_column + column] for kColumns columns; zeros
+// beyond place.rows.
 template <class E, int kColumns, int kPitch, int kThreads>
-__device__ __forceinline__ void load_rows(float* tile, const Rows& source, const ChunkPlace& place, int head, int first_column) {
+__device__ __forceinline__ void load_rows(float* tile, const Rows& source, const ChunkPlace& place, int head,
+                                          int first_column) {
   constexpr int kPieces = kColumns / 4;
   for (int i = threadIdx.x; i < kChunk * kPieces; i += kThreads) {
     const int row = i / kPieces, column = i % kPieces * 4;
@@ -29,7 +32,8 @@ __device__ __forceinline__ void load_rows(float* tile, const Rows& source, const
   }
 }
 
-// Turns a tile of g into its running sum down the rows, in units of log 2. Rows beyond the sequence hold g = 0 and repeat the last sum.
+// Turns a tile of g into its running sum down the rows, in units of log 2. Rows beyond the sequence hold g = 0 and
+// repeat the last sum.
 template <int kColumns, int kPitch, int kThreads>
 __device__ __forceinline__ void accumulate_decay(float* tile) {
   for (int column = threadIdx.x; column < kColumns; column += kThreads) {
@@ -42,7 +46,8 @@ __device__ __forceinline__ void accumulate_decay(float* tile) {
   }
 }
 
-// Asynchronous copy of kRows rows of kColumns floats (source pitch in floats) into a padded tile; the caller commits and waits.
+// Asynchronous copy of kRows rows of kColumns floats (source pitch in floats) into a padded tile; the caller commits
+// and waits.
 template <int kRows, int kColumns, int kPitch, int kThreads>
 __device__ __forceinline__ void copy_tile(float* tile, const float* source, int source_pitch) {
   constexpr int kPieces = kColumns / 4;

@@ -14,10 +14,14 @@ cudaError_t dispatch(int dim, Type type, Run run) {
     return type == Type::fp32 ? run.template operator()<kDim, float>() : run.template operator()<kDim, __nv_bfloat16>();
   };
   switch (dim) {
-    case 32: return with_dim.template operator()<32>();
-    case 64: return with_dim.template operator()<64>();
-    case 128: return with_dim.template operator()<128>();
-    default: return cudaErrorInvalidValue;
+    case 32:
+      return with_dim.template operator()<32>();
+    case 64:
+      return with_dim.template operator()<64>();
+    case 128:
+      return with_dim.template operator()<128>();
+    default:
+      return cudaErrorInvalidValue;
   }
 }
 

@@ -1,4 +1,5 @@
-// The block of operands that the factor kernel of prefill.h hands to the state kernel, and the slab of chunks they work on.
+// The block of operands that the factor kernel of prefill.h hands to the state kernel, and the slab of chunks they
+// work on.
 #pragma once
 
 #include "kernels/cuda/kda/prefill.h"
@@ -8,17 +9,19 @@ namespace k3::cuda::kda::prefill_detail {
 inline constexpr int kChunk = 64, kDim = 128;
 inline constexpr int kPanel = kChunk * 128;  // bytes of a [64][64] bf16 panel
 
-// Where byte `byte` of row `row` lies in a panel: 16-byte pieces are exchanged by the row (the 128-byte swizzle of wgmma).
+// Where byte `byte` of row `row` lies in a panel: 16-byte pieces are exchanged by the row (the 128-byte swizzle of
+// wgmma).
 __host__ __device__ constexpr int panel_offset(int row, int byte) { return row * 128 + (byte ^ ((row & 7) << 4)); }
 
 // Byte offsets inside a block; a [64][128] operand is two panels. Every panel starts at a multiple of 1024.
-inline constexpr int kRestoredKeys = 0, kWeightedKeys = 2 * kPanel, kDecayedQueries = 4 * kPanel, kWeightedValues = 6 * kPanel;
+inline constexpr int kRestoredKeys = 0, kWeightedKeys = 2 * kPanel, kDecayedQueries = 4 * kPanel,
+                     kWeightedValues = 6 * kPanel;
 inline constexpr int kScores = 8 * kPanel, kDecay = 9 * kPanel, kBlockBytes = 9 * kPanel + kDim * 4;
 inline constexpr int kBlockStride = (kBlockBytes + 1023) / 1024 * 1024;
 
 struct Slab {
-  int first_chunk, chunks;   // of every row
-  unsigned char* blocks;     // [rows, chunks, heads] blocks of kBlockStride bytes
+  int first_chunk, chunks;  // of every row
+  unsigned char* blocks;    // [rows, chunks, heads] blocks of kBlockStride bytes
 };
 __device__ __forceinline__ unsigned char* block_of(const Slab& slab, int row, int chunk, int heads, int head) {
   return slab.blocks + ((static_cast<std::int64_t>(row) * slab.chunks + chunk) * heads + head) * kBlockStride;

@@ -1,10 +1,14 @@
-// The factor kernel of prefill.h: everything of a chunk of 64 tokens that does not depend on the state, from the raw projections. One block of
+// The factor kernel of prefill.h: everything of a chunk of 64 tokens that does not depend on the state, from the raw
+// projections. One block of
 // eight warps per chunk and head; a thread owns two channels of one tile of 16 tokens.
 //   1 convolution, SiLU, L2 norms, gate and its running sum G inside the tile
-//   2 operands relative to the tile: q e^G, k e^G (<= 1), k e^-G (<= 2^115.4), k e^(G_end - G) (<= 1); Qd and Kb leave for memory
-//   3 A and L, tile by tile: rows of tile I meet k e^-G inside the tile and k e^(G_end - G) of earlier tiles, whose decay up to tile I is put on the
+//   2 operands relative to the tile: q e^G, k e^G (<= 1), k e^-G (<= 2^115.4), k e^(G_end - G) (<= 1); Qd and Kb leave
+//   for memory
+//   3 A and L, tile by tile: rows of tile I meet k e^-G inside the tile and k e^(G_end - G) of earlier tiles, whose
+//   decay up to tile I is put on the
 //     rows (needed only for tiles that are not neighbours)
-//   4 T = (I + L)^-1: 16 x 16 blocks by substitution in fp32, the blocks below them by X_IJ = -X_II sum_K L_IK X_KJ in tf32
+//   4 T = (I + L)^-1: 16 x 16 blocks by substitution in fp32, the blocks below them by X_IJ = -X_II sum_K L_IK X_KJ in
+//   tf32
 //   5 W = T (beta k e^G), U = T (beta v)
 // Two blocks share an SM (108 KB of shared memory each, 128 registers a thread).
 #include "kernels/cuda/common/tile_product.cuh"
@@ -14,15 +18,16 @@ namespace k3::cuda::kda::prefill_detail {
 namespace {
 
 constexpr int kThreads = 256, kTile = 16, kTiles = kChunk / kTile, kTaps = 4;
-constexpr int kRowPitch = kDim + 8;       // bf16; token-major operands
-constexpr int kTokenPitch = kChunk + 8;   // bf16; channel-major operands and T
-constexpr int kPairPitch = kChunk + 4;    // fp32; L and X
+constexpr int kRowPitch = kDim + 8;      // bf16; token-major operands
+constexpr int kTokenPitch = kChunk + 8;  // bf16; channel-major operands and T
+constexpr int kPairPitch = kChunk + 4;   // fp32; L and X
 constexpr float kLog2E = 1.4426950408889634f;
 
 struct Shared {
   union {
     struct {
-      __nv_bfloat16 rows_q[kChunk * kRowPitch], rows_k[kChunk * kRowPitch], same_k[kChunk * kRowPitch], end_k[kChunk * kRowPitch];
+      __nv_bfloat16 rows_q[kChunk * kRowPitch], rows_k[kChunk * kRowPitch], same_k[kChunk * kRowPitch],
+          end_k[kChunk * kRowPitch];
     };
     struct {  // once A and L are in registers
       float lower[kChunk * kPairPitch], inverse[kChunk * kPairPitch], scratch[3][kTile * (kTile + 4)];
@@ -42,18 +47,22 @@ __device__ __forceinline__ uint32_t* operand_at(unsigned char* operand, int row,
   return reinterpret_cast<uint32_t*>(operand + c / 64 * kPanel + panel_offset(row, c % 64 * 2));
 }
 
-// Convolution and SiLU of two channels over the 16 tokens of a tile, rounded to bf16; zeros from token `count` of the tile on.
+// Convolution and SiLU of two channels over the 16 tokens of a tile, rounded to bf16; zeros from token `count` of the
+// tile on.
 struct Place {
   std::int64_t token0;  // of the tile, in the packed tensor
   std::int64_t offset;  // of the tile in its row
   int count;            // tokens of the tile that exist
 };
-__device__ __forceinline__ void convolve(uint32_t (&out)[kTile], const StepArguments& a, const Rows& raw, int which, const Place& place, int slot, int head,
-                                         int channel) {
-  const std::int64_t width = static_cast<std::int64_t>(a.heads) * kDim, own = static_cast<std::int64_t>(head) * kDim + channel;
+__device__ __forceinline__ void convolve(uint32_t (&out)[kTile], const StepArguments& a, const Rows& raw, int which,
+                                         const Place& place, int slot, int head, int channel) {
+  const std::int64_t width = static_cast<std::int64_t>(a.heads) * kDim,
+                     own = static_cast<std::int64_t>(head) * kDim + channel;
   const auto* column = static_cast<const __nv_bfloat16*>(raw.data) + head * raw.head_stride + channel;
-  const auto* window = static_cast<const __nv_bfloat16*>(a.window) + static_cast<std::int64_t>(slot) * 9 * width + which * width + own;
-  const float4 first = load4(a.taps + (which * width + own) * kTaps), second = load4(a.taps + (which * width + own + 1) * kTaps);
+  const auto* window =
+      static_cast<const __nv_bfloat16*>(a.window) + static_cast<std::int64_t>(slot) * 9 * width + which * width + own;
+  const float4 first = load4(a.taps + (which * width + own) * kTaps),
+               second = load4(a.taps + (which * width + own + 1) * kTaps);
   uint32_t x[kTile + 3];
 #pragma unroll
   for (int i = 0; i < kTile + 3; ++i) {
@@ -112,21 +121,30 @@ __device__ __forceinline__ void merge_blocks(Shared& s, int warp) {
   for (int middle = 0; middle < kDistance; ++middle) {
     const float* l = s.lower + row_block * kTile * kPairPitch + (left_block + middle) * kTile;
     const float* x = s.inverse + (left_block + middle) * kTile * kPairPitch + left_block * kTile;
-    multiply<kTile, false>(sum, [&](int i, int k) { return l[i * kPairPitch + k]; }, [&](int k, int j) { return x[k * kPairPitch + j]; });
+    multiply<kTile, false>(
+        sum, [&](int i, int k) { return l[i * kPairPitch + k]; }, [&](int k, int j) { return x[k * kPairPitch + j]; });
   }
-  sum.each_pair([&](int i, int j, float x, float y) { *reinterpret_cast<float2*>(scratch + i * (kTile + 4) + j) = make_float2(x, y); });
+  sum.each_pair([&](int i, int j, float x, float y) {
+    *reinterpret_cast<float2*>(scratch + i * (kTile + 4) + j) = make_float2(x, y);
+  });
   __syncwarp();
   Product result;
   result.clear();
   const float* diagonal = s.inverse + row_block * kTile * (kPairPitch + 1);
-  multiply<kTile, false>(result, [&](int i, int k) { return -diagonal[i * kPairPitch + k]; }, [&](int k, int j) { return scratch[k * (kTile + 4) + j]; });
+  multiply<kTile, false>(
+      result, [&](int i, int k) { return -diagonal[i * kPairPitch + k]; },
+      [&](int k, int j) { return scratch[k * (kTile + 4) + j]; });
   float* out = s.inverse + row_block * kTile * kPairPitch + left_block * kTile;
-  result.each_pair([&](int i, int j, float x, float y) { *reinterpret_cast<float2*>(out + i * kPairPitch + j) = make_float2(x, y); });
+  result.each_pair([&](int i, int j, float x, float y) {
+    *reinterpret_cast<float2*>(out + i * kPairPitch + j) = make_float2(x, y);
+  });
 }
 
-__global__ void __launch_bounds__(kThreads, 2) factors_kernel(const __grid_constant__ StepArguments a, const __grid_constant__ Slab slab) {
+__global__ void __launch_bounds__(kThreads, 2)
+    factors_kernel(const __grid_constant__ StepArguments a, const __grid_constant__ Slab slab) {
   Shared& s = *shared_memory<Shared>();
-  const int head = blockIdx.x, chunk = blockIdx.y, row = blockIdx.z, thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const int head = blockIdx.x, chunk = blockIdx.y, row = blockIdx.z, thread = threadIdx.x, warp = thread / 32,
+            lane = thread % 32;
   const int slot = a.slots[row];
   const std::int64_t row_first = a.starts[row], row_tokens = a.starts[row + 1] - row_first;
   const std::int64_t chunk_offset = static_cast<std::int64_t>(slab.first_chunk + chunk) * kChunk;
@@ -134,9 +152,11 @@ __global__ void __launch_bounds__(kThreads, 2) factors_kernel(const __grid_const
   unsigned char* block = block_of(slab, row, chunk, a.heads, head);
   const int chunk_tokens = static_cast<int>(min(static_cast<std::int64_t>(kChunk), row_tokens - chunk_offset));
   if (thread < kChunk)
-    s.beta[thread] = thread < chunk_tokens ? fast_sigmoid(load1(static_cast<const __nv_bfloat16*>(a.b.data) +
-                                                                (row_first + chunk_offset + thread) * a.b.token_stride + head * a.b.head_stride))
-                                           : 0.f;
+    s.beta[thread] =
+        thread < chunk_tokens
+            ? fast_sigmoid(load1(static_cast<const __nv_bfloat16*>(a.b.data) +
+                                 (row_first + chunk_offset + thread) * a.b.token_stride + head * a.b.head_stride))
+            : 0.f;
   __syncthreads();
 
   // ---- 1: this thread's two channels and tile
@@ -181,7 +201,8 @@ __global__ void __launch_bounds__(kThreads, 2) factors_kernel(const __grid_const
 
   // ---- 2: operands
   {
-    float2 before = make_float2(1.f, 1.f), after = before, own = before;  // decays of the tiles before, behind, and of this one
+    float2 before = make_float2(1.f, 1.f), after = before,
+           own = before;  // decays of the tiles before, behind, and of this one
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
       const float2 d = *reinterpret_cast<float2*>(&s.tile_decay[t][channel]);
@@ -199,7 +220,8 @@ __global__ void __launch_bounds__(kThreads, 2) factors_kernel(const __grid_const
       const int at = row0 + i;
       const float q_length = scale * inverse_sqrt(s.squares[0][0][at] + s.squares[0][1][at] + 1e-6f);
       const float k_length = inverse_sqrt(s.squares[1][0][at] + s.squares[1][1][at] + 1e-6f);
-      const float2 down = make_float2(fast_exp2(decay[i].x), fast_exp2(decay[i].y)), up = make_float2(fast_exp2(-decay[i].x), fast_exp2(-decay[i].y));
+      const float2 down = make_float2(fast_exp2(decay[i].x), fast_exp2(decay[i].y)),
+                   up = make_float2(fast_exp2(-decay[i].x), fast_exp2(-decay[i].y));
       float2 qx = both(q[i]), kx = both(k[i]);
       qx.x *= q_length * down.x, qx.y *= q_length * down.y;
       kx.x *= k_length, kx.y *= k_length;
@@ -235,14 +257,17 @@ __global__ void __launch_bounds__(kThreads, 2) factors_kernel(const __grid_const
     if (row_tile - other < 2) {
       multiply_bf16<kDim>(pairs[other], [&](int i, int c) { return pair_at(rows + i * kRowPitch + c); }, column);
     } else {
-      multiply_bf16<kDim>(pairs[other], [&](int i, int c) {
-        float2 x = both(pair_at(rows + i * kRowPitch + c));
-        for (int t = other + 1; t < row_tile; ++t) {
-          const float2 d = *reinterpret_cast<const float2*>(&s.tile_decay[t][c]);
-          x.x *= d.x, x.y *= d.y;
-        }
-        return bf16_pair(x.x, x.y);
-      }, column);
+      multiply_bf16<kDim>(
+          pairs[other],
+          [&](int i, int c) {
+            float2 x = both(pair_at(rows + i * kRowPitch + c));
+            for (int t = other + 1; t < row_tile; ++t) {
+              const float2 d = *reinterpret_cast<const float2*>(&s.tile_decay[t][c]);
+              x.x *= d.x, x.y *= d.y;
+            }
+            return bf16_pair(x.x, x.y);
+          },
+          column);
     }
   }
   __syncthreads();  // the operands are dead: L, X and T take their place
@@ -251,10 +276,12 @@ __global__ void __launch_bounds__(kThreads, 2) factors_kernel(const __grid_const
     pairs[other].each_pair([&](int i, int j, float x, float y) {
       const int at = row_tile * kTile + i, column = other * kTile + j;
       if (warp < 4) {
-        *reinterpret_cast<uint32_t*>(block + kScores + panel_offset(at, column * 2)) = bf16_pair(column <= at ? x : 0.f, column + 1 <= at ? y : 0.f);
+        *reinterpret_cast<uint32_t*>(block + kScores + panel_offset(at, column * 2)) =
+            bf16_pair(column <= at ? x : 0.f, column + 1 <= at ? y : 0.f);
       } else {
         const float beta = s.beta[at];
-        *reinterpret_cast<float2*>(s.lower + at * kPairPitch + column) = make_float2(column < at ? beta * x : 0.f, column + 1 < at ? beta * y : 0.f);
+        *reinterpret_cast<float2*>(s.lower + at * kPairPitch + column) =
+            make_float2(column < at ? beta * x : 0.f, column + 1 < at ? beta * y : 0.f);
       }
     });
   for (int i = thread; i < kChunk * kPairPitch; i += kThreads) s.inverse[i] = 0.f;
@@ -270,7 +297,8 @@ __global__ void __launch_bounds__(kThreads, 2) factors_kernel(const __grid_const
       float even = i == column ? 1.f : 0.f, odd = 0.f;
 #pragma unroll
       for (int j = 0; j < i; ++j) {
-        if (j % 2) odd -= l[i * kPairPitch + j] * x[j]; else even -= l[i * kPairPitch + j] * x[j];
+        if (j % 2) odd -= l[i * kPairPitch + j] * x[j];
+        else even -= l[i * kPairPitch + j] * x[j];
       }
       x[i] = even + odd;
       if (lane < kTile) s.inverse[(warp * kTile + i) * kPairPitch + warp * kTile + column] = x[i];
@@ -294,8 +322,9 @@ __global__ void __launch_bounds__(kThreads, 2) factors_kernel(const __grid_const
   const auto product = [&](const __nv_bfloat16* right, unsigned char* operand) {
     WarpTile<4, 2> sum;
     sum.clear();
-    multiply_bf16<kChunk>(sum, [&](int i, int j) { return pair_at(s.t + i * kTokenPitch + j); },
-                          [&](int c, int j) { return pair_at(right + (16 * warp + c) * kTokenPitch + j); });
+    multiply_bf16<kChunk>(
+        sum, [&](int i, int j) { return pair_at(s.t + i * kTokenPitch + j); },
+        [&](int c, int j) { return pair_at(right + (16 * warp + c) * kTokenPitch + j); });
     sum.each_pair([&](int i, int c, float x, float y) { *operand_at(operand, i, 16 * warp + c) = bf16_pair(x, y); });
   };
   product(s.keys, block + kWeightedKeys);

@@ -51,7 +51,8 @@ __global__ void __launch_bounds__(2 * kDim, kDim == 128 ? 2 : 4) step_kernel(Ste
   const int head = blockIdx.x, row = blockIdx.y, thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int slot = a.slots[row];
   if (slot < 0) return;
-  const int first = a.starts[row], tokens = a.starts[row + 1] - first, commit = a.commit ? min(a.commit[row], tokens) : tokens;
+  const int first = a.starts[row], tokens = a.starts[row + 1] - first,
+            commit = a.commit ? min(a.commit[row], tokens) : tokens;
 
   // key(i) = 32 (i / 4) + 4 key_group + i % 4; value columns column .. column + 3
   const int key_group = lane / 4, column = 16 * warp + 4 * (lane % 4);
@@ -65,10 +66,12 @@ __global__ void __launch_bounds__(2 * kDim, kDim == 128 ? 2 : 4) step_kernel(Ste
     for (int i = 0; i < kKeys; ++i) *reinterpret_cast<float4*>(state + key_of(i) * kDim) = s_part[i];
   };
 
-  // The first kDim threads prepare q and the decay of their channel, the others k and v. Nobody else touches a channel's window.
+  // The first kDim threads prepare q and the decay of their channel, the others k and v. Nobody else touches a
+  // channel's window.
   const bool front = thread < kDim;
   const int channel = thread % kDim;
-  const std::int64_t width = static_cast<std::int64_t>(a.heads) * kDim, own = static_cast<std::int64_t>(head) * kDim + channel;
+  const std::int64_t width = static_cast<std::int64_t>(a.heads) * kDim,
+                     own = static_cast<std::int64_t>(head) * kDim + channel;
   E* window = static_cast<E*>(a.window) + static_cast<std::int64_t>(slot) * (kTaps - 1) * 3 * width + own;
   const float scale = inverse_sqrt(static_cast<float>(kDim));
 
@@ -99,7 +102,8 @@ __global__ void __launch_bounds__(2 * kDim, kDim == 128 ? 2 : 4) step_kernel(Ste
       const float speed = fast_exp(a.a_log[head]), bias = a.dt_bias[own];
       for (int t = 0; t < count; ++t) {
         const float logit = load1(at<E>(a.z, first + begin + t, head) + channel) + bias;
-        s.decay[t][channel] = fast_exp(a.lower_bound != 0.f ? a.lower_bound * sigmoid(speed * logit) : -speed * softplus(logit));
+        s.decay[t][channel] =
+            fast_exp(a.lower_bound != 0.f ? a.lower_bound * sigmoid(speed * logit) : -speed * softplus(logit));
       }
     } else {
       convolve(2, a.v, [&](int t, float y) { s.v[t][channel] = y; });
@@ -117,9 +121,11 @@ __global__ void __launch_bounds__(2 * kDim, kDim == 128 ? 2 : 4) step_kernel(Ste
 #pragma unroll
       for (int part = 0; part < kKeys / 4; ++part) {
         const int key = 32 * part + 4 * key_group;
-        const float4 q4 = *reinterpret_cast<const float4*>(&s.q[t][key]), k4 = *reinterpret_cast<const float4*>(&s.k[t][key]);
+        const float4 q4 = *reinterpret_cast<const float4*>(&s.q[t][key]),
+                     k4 = *reinterpret_cast<const float4*>(&s.k[t][key]);
         const float4 d4 = *reinterpret_cast<const float4*>(&s.decay[t][key]);
-        const float q[4] = {q4.x, q4.y, q4.z, q4.w}, k[4] = {k4.x, k4.y, k4.z, k4.w}, decay[4] = {d4.x, d4.y, d4.z, d4.w};
+        const float q[4] = {q4.x, q4.y, q4.z, q4.w}, k[4] = {k4.x, k4.y, k4.z, k4.w},
+                    decay[4] = {d4.x, d4.y, d4.z, d4.w};
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           float4& x = s_part[4 * part + i];
@@ -144,7 +150,8 @@ __global__ void __launch_bounds__(2 * kDim, kDim == 128 ? 2 : 4) step_kernel(Ste
       const float v[4] = {v4.x, v4.y, v4.z, v4.w}, beta = s.beta[t];
       float u[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) u[i] = k_length * beta * (v[i] - k_length * shuffle(sums[0], 4 * i + lane % 4));  // u, times 1 / |k|
+      for (int i = 0; i < 4; ++i)
+        u[i] = k_length * beta * (v[i] - k_length * shuffle(sums[0], 4 * i + lane % 4));  // u, times 1 / |k|
 #pragma unroll
       for (int part = 0; part < kKeys / 4; ++part) {
         const float4 k4 = *reinterpret_cast<const float4*>(&s.k[t][32 * part + 4 * key_group]);
@@ -173,23 +180,28 @@ __global__ void __launch_bounds__(2 * kDim, kDim == 128 ? 2 : 4) step_kernel(Ste
       E* y = static_cast<E*>(a.y.data) + token * a.y.token_stride + head * a.y.head_stride;
 #pragma unroll
       for (int i = 0; i < kDim / 32; ++i)
-        store1(y + 32 * i + lane, o[i] * length * a.norm_weight[32 * i + lane] * sigmoid(load1(at<E>(a.gate, token, head) + 32 * i + lane)));
+        store1(y + 32 * i + lane, o[i] * length * a.norm_weight[32 * i + lane] *
+                                      sigmoid(load1(at<E>(a.gate, token, head) + 32 * i + lane)));
     }
-    // The next batch may overwrite q, k, v, decay at once (they were last read before the barrier); o is rewritten only behind its barrier.
+    // The next batch may overwrite q, k, v, decay at once (they were last read before the barrier); o is rewritten
+    // only behind its barrier.
   }
 }
 
 }  // namespace
 
 cudaError_t step(const StepArguments& a, cudaStream_t stream) {
-  if (a.rows < 0 || a.rows > 65535 || a.heads <= 0 || (a.dim != 32 && a.dim != 64 && a.dim != 128)) return cudaErrorInvalidValue;
+  if (a.rows < 0 || a.rows > 65535 || a.heads <= 0 || (a.dim != 32 && a.dim != 64 && a.dim != 128))
+    return cudaErrorInvalidValue;
   if (a.rows == 0) return cudaSuccess;
-  for (const void* p : {static_cast<const void*>(a.starts), static_cast<const void*>(a.slots), a.q.data, a.k.data, a.v.data, a.z.data, a.b.data,
-                        a.gate.data, static_cast<const void*>(a.taps), static_cast<const void*>(a.a_log), static_cast<const void*>(a.dt_bias),
-                        static_cast<const void*>(a.norm_weight), static_cast<const void*>(a.state), static_cast<const void*>(a.window),
-                        static_cast<const void*>(a.y.data)})
+  for (const void* p :
+       {static_cast<const void*>(a.starts), static_cast<const void*>(a.slots), a.q.data, a.k.data, a.v.data, a.z.data,
+        a.b.data, a.gate.data, static_cast<const void*>(a.taps), static_cast<const void*>(a.a_log),
+        static_cast<const void*>(a.dt_bias), static_cast<const void*>(a.norm_weight), static_cast<const void*>(a.state),
+        static_cast<const void*>(a.window), static_cast<const void*>(a.y.data)})
     if (!p) return cudaErrorInvalidValue;
-  if (reinterpret_cast<std::uintptr_t>(a.state) % 16 != 0 || reinterpret_cast<std::uintptr_t>(a.taps) % 16 != 0) return cudaErrorInvalidValue;
+  if (reinterpret_cast<std::uintptr_t>(a.state) % 16 != 0 || reinterpret_cast<std::uintptr_t>(a.taps) % 16 != 0)
+    return cudaErrorInvalidValue;
   return dispatch(a.dim, a.type, [&]<int kDim, class E>() {
     return launch(step_kernel<kDim, E>, dim3(a.heads, a.rows), 2 * kDim, sizeof(Shared<kDim>), stream, a);
   });

@@ -1,27 +1,41 @@
-// Kimi Delta Attention, the token by token form for serving: decode (one token a row), verification of drafts (up to 16 and more) and short
-// rows of prompts, from the raw projections to the gated output in one kernel. Rules of kda.h: pointers, strides, a stream, nothing hidden.
+// Kimi Delta Attention, the token by token form for serving: decode (one token a row), verification of drafts (up to
+// 16 and more) and short
+// rows of prompts, from the raw projections to the gated output in one kernel. Rules of kda.h: pointers, strides, a
+// stream, nothing hidden.
 //
 // Per row, token and head (reference checkpoint.md 3.2):
-//   1 q, k, v = silu(sum_j taps[:, j] x[t - 3 + j])  over the row's raw projections, rounded to the model's type; the window holds the last 3
+//   1 q, k, v = silu(sum_j taps[:, j] x[t - 3 + j])  over the row's raw projections, rounded to the model's type; the
+//   window holds the last 3
 //   2 q, k    = q / |q|, k / |k|  (|x| = sqrt(sum x^2 + 1e-6)), q *= dim^-1/2
-//   3 g       = lower_bound sigmoid(e^a_log (z + dt_bias)), or -e^a_log softplus(z + dt_bias) when lower_bound = 0;  beta = sigmoid(b)
-//   4 D = e^g (.) S;  u = beta (v - D^T k);  o = D^T q + (k . q) u;  S <- D + k u^T          one pass: k and q meet the same decayed state
+//   3 g       = lower_bound sigmoid(e^a_log (z + dt_bias)), or -e^a_log softplus(z + dt_bias) when lower_bound = 0;
+//   beta = sigmoid(b)
+//   4 D = e^g (.) S;  u = beta (v - D^T k);  o = D^T q + (k . q) u;  S <- D + k u^T          one pass: k and q meet
+//   the same decayed state
 //   5 y       = o / sqrt(mean o^2 + eps) * norm_weight * sigmoid(gate)
 //
-// Rows and slots. Row r owns tokens [starts[r], starts[r + 1]) and the state and window in slot slots[r]; a negative slot skips the row, its
-// outputs stay untouched. The state and the window are written back once, after the first commit[r] tokens (commit null: after all). The
-// tokens behind see the running state but leave no trace: drafts. Replay of accepted tokens is therefore the same call with the accepted
-// tokens of the last window in front (commit[r] = their number), so a committed state is bit for bit that of plain decoding.
+// Rows and slots. Row r owns tokens [starts[r], starts[r + 1]) and the state and window in slot slots[r]; a negative
+// slot skips the row, its
+// outputs stay untouched. The state and the window are written back once, after the first commit[r] tokens (commit
+// null: after all). The
+// tokens behind see the running state but leave no trace: drafts. Replay of accepted tokens is therefore the same call
+// with the accepted
+// tokens of the last window in front (commit[r] = their number), so a committed state is bit for bit that of plain
+// decoding.
 // Slots of one call must differ.
 //
-// Layout: q, k, v, z, gate, y [tokens, heads, dim] with any strides; b [tokens, heads]; taps [3, heads, dim, 4] fp32 (q, k, v; the last tap
-// meets the current token); window [slots, 3, 3, heads * dim] of the model's type: 3 raw tokens, oldest first, q, k, v side by side;
+// Layout: q, k, v, z, gate, y [tokens, heads, dim] with any strides; b [tokens, heads]; taps [3, heads, dim, 4] fp32
+// (q, k, v; the last tap
+// meets the current token); window [slots, 3, 3, heads * dim] of the model's type: 3 raw tokens, oldest first, q, k, v
+// side by side;
 // state [slots, heads, dim, dim] fp32, key first.
 //
-// Thread map: one block per row and head; a warp owns 16 value columns and all keys, a thread 4 columns times dim / 8 keys in registers, all
-// loads (16 bytes, 16 in flight a thread at dim 128) issued before anything else. Sums over the keys take 7 + 4 shuffles, no barrier.
+// Thread map: one block per row and head; a warp owns 16 value columns and all keys, a thread 4 columns times dim / 8
+// keys in registers, all
+// loads (16 bytes, 16 in flight a thread at dim 128) issued before anything else. Sums over the keys take 7 + 4
+// shuffles, no barrier.
 // Precision: fp32 throughout, the convolution's output rounded to the model's type, the result rounded once.
-// Bytes a row and head at dim 128: state 2 x 65,536, the rest about 6,000: 3072 row-heads move 421 MB, 108 us at 3.9 TB/s (the rate of an
+// Bytes a row and head at dim 128: state 2 x 65,536, the rest about 6,000: 3072 row-heads move 421 MB, 108 us at 3.9
+// TB/s (the rate of an
 // in-place stream, kernels.md 8.4). Operations: 4 a state element and token, 0.84 a byte at one token.
 #pragma once
 
@@ -30,23 +44,23 @@
 namespace k3::cuda::kda {
 
 struct StepArguments {
-  int rows = 0, heads = 0, dim = 0;        // dim 32, 64 or 128
-  Type type = Type::bf16;                  // of q, k, v, z, b, gate, y and the window
-  const std::int32_t* starts = nullptr;    // [rows + 1] device
-  const std::int32_t* slots = nullptr;     // [rows] device
-  const std::int32_t* commit = nullptr;    // [rows] device; null: every token
-  Rows q, k, v;                            // raw projections
-  Rows z;                                  // decay logits
-  Rows b;                                  // beta logits [tokens, heads]
-  Rows gate;                               // output gate logits
-  const float* taps = nullptr;             // [3, heads, dim, 4]
-  const float* a_log = nullptr;            // [heads]
-  const float* dt_bias = nullptr;          // [heads, dim]
-  const float* norm_weight = nullptr;      // [dim]
-  float lower_bound = -5.f;                // 0: the softplus gate
+  int rows = 0, heads = 0, dim = 0;      // dim 32, 64 or 128
+  Type type = Type::bf16;                // of q, k, v, z, b, gate, y and the window
+  const std::int32_t* starts = nullptr;  // [rows + 1] device
+  const std::int32_t* slots = nullptr;   // [rows] device
+  const std::int32_t* commit = nullptr;  // [rows] device; null: every token
+  Rows q, k, v;                          // raw projections
+  Rows z;                                // decay logits
+  Rows b;                                // beta logits [tokens, heads]
+  Rows gate;                             // output gate logits
+  const float* taps = nullptr;           // [3, heads, dim, 4]
+  const float* a_log = nullptr;          // [heads]
+  const float* dt_bias = nullptr;        // [heads, dim]
+  const float* norm_weight = nullptr;    // [dim]
+  float lower_bound = -5.f;              // 0: the softplus gate
   float norm_eps = 1e-5f;
-  float* state = nullptr;                  // [slots, heads, dim, dim]
-  void* window = nullptr;                  // [slots, 3, 3, heads * dim]
+  float* state = nullptr;  // [slots, heads, dim, dim]
+  void* window = nullptr;  // [slots, 3, 3, heads * dim]
   MutableRows y;
 };
 cudaError_t step(const StepArguments& arguments, cudaStream_t stream);
