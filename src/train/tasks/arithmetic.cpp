@@ -73,6 +73,7 @@ Problem make_problem(Random& random, char operation, std::int64_t left, std::int
   if (in_words) problem.brief = fmt::format("{} {} {}", a, operation_text, b);
   problem.reply = fill(random.pick(kReplies), {{"a", a}, {"b", b}, {"r", r}, {"o", operation_text}});
   problem.answer = r;
+  problem.kind = operation == '+' ? "sum" : operation == '-' ? "difference" : "product";
   return problem;
 }
 

@@ -23,6 +23,7 @@ struct Document {
   std::string text;                          // raw text, when there is no conversation
   std::optional<Conversation> conversation;  // complete: it ends with the assistant's answer
   std::string answer;                        // the value asked for by the last question ("42", "58213"); empty where there is none
+  std::string kind = {};                     // of the last question: sum, difference, the kind of story, the tool; may be empty
 };
 
 class Generator {

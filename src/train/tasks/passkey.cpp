@@ -71,7 +71,7 @@ std::vector<std::string> filler_pieces(Random& random, std::int64_t characters, 
   }
   const bool repeated = random.chance(0.15);  // the classic form: one sentence over and over
   while (have < characters) {
-    pieces.push_back(repeated ? std::string(kPlain[0]) + " " + std::string(kPlain[1]) : simple_sentence(random));
+    pieces.push_back(repeated ? fmt::format("{} {}", kPlain[0], kPlain[1]) : simple_sentence(random));
     have += static_cast<std::int64_t>(pieces.back().size()) + 1;
   }
   return pieces;
@@ -132,7 +132,7 @@ Problem passkey_problem(Random& random, Split split, const PasskeySize& size, co
   std::string text;
   for (const std::string& piece : pieces) text += (text.empty() ? "" : " ") + piece;
   const bool question_first = random.chance(0.1);
-  problem.question = std::string(introduction) + (introduction.empty() ? "" : "\n");
+  problem.question = introduction.empty() ? std::string() : fmt::format("{}\n", introduction);
   if (question_first) problem.question += ask + "\n";
   problem.question += text + "\n" + ask;
   return problem;

@@ -67,6 +67,7 @@ Document conversation_of(const std::vector<Problem>& problems, Random& random, b
   Document document;
   document.conversation = std::move(conversation);
   document.answer = problems.back().answer;
+  document.kind = problems.back().kind;
   return document;
 }
 
@@ -84,6 +85,7 @@ Document text_of(const std::vector<Problem>& problems, Random& random) {
   }
   document.text.pop_back();
   document.answer = problems.back().answer;
+  document.kind = problems.back().kind;
   return document;
 }
 

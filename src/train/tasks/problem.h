@@ -20,6 +20,7 @@ struct Problem {
   std::string brief, steps, check;
   std::string reply;   // what the assistant says
   std::string answer;  // the value in it
+  std::string kind;    // "sum", "difference", "compare", ...
 };
 
 // Makes problems of one split only.

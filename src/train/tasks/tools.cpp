@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
@@ -16,7 +15,7 @@ namespace k3::train {
 namespace {
 
 using Json = nlohmann::json;  // keys sorted, as the rendered schema has them
-using Names = std::initializer_list<std::string_view>;
+using Names = std::vector<std::string_view>;
 
 enum class Kind { city, person, word, color, food, thing, title, time, minutes, number, money, yes_no, unit, currency, language, room, date, code };
 
@@ -180,7 +179,7 @@ Document tool_conversation(Random& random, Split split) {
   const std::int64_t count = random.between(1, 4);
   while (static_cast<std::int64_t>(declared.size()) < count) {
     Declared next = declare(random, random.pick(tools()));
-    const auto clash = [&](const Declared& other) { return other.name == next.name || other.tool->purpose == next.tool->purpose || other.tool->names.begin()[0] == next.tool->names.begin()[0]; };
+    const auto clash = [&](const Declared& other) { return other.name == next.name || other.tool->purpose == next.tool->purpose || other.tool->names[0] == next.tool->names[0]; };
     if (std::none_of(declared.begin(), declared.end(), clash)) declared.push_back(std::move(next));
   }
   const bool described = random.chance(0.7), with_required = random.chance(0.5);
@@ -230,6 +229,7 @@ Document tool_conversation(Random& random, Split split) {
   if (random.chance(0.1)) request = "Please help me. " + request;
   conversation.messages = {user_message(std::move(request)), std::move(asks)};
   document.answer = chosen.name;
+  document.kind = std::string(chosen.tool->names[0]);
   if (split == Split::train && random.chance(0.45)) {
     const Json value = random_value(random, chosen.tool->result_kind);
     Message result;

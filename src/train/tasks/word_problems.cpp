@@ -91,8 +91,9 @@ struct Step {
 };
 
 // steps: each idea sentence, its written-out calculation, its result.
-Problem make_problem(std::string question, const std::vector<std::pair<std::string, Step>>& steps, std::string reply) {
+Problem make_problem(std::string_view kind, std::string question, const std::vector<std::pair<std::string, Step>>& steps, std::string reply) {
   Problem problem;
+  problem.kind = std::string(kind);
   problem.question = std::move(question);
   for (const auto& [idea, step] : steps) {
     problem.steps += fmt::format("{}{} {} So {}.", problem.steps.empty() ? "" : " ", idea, step.written(), step.formula());
@@ -175,7 +176,7 @@ Problem change_problem(Random& random, Split split, bool gain) {
   add_event(story, random, gain, b);
   const Step step{gain ? '+' : '-', a, b};
   const std::string idea = fmt::format("Start with {}, then {} {}.", a, gain ? "add" : "take away", b);
-  return make_problem(ask_story(story, random, !gain), {{idea, step}}, story_reply(story, random, step.result(), !gain));
+  return make_problem(gain ? "gain" : "loss", ask_story(story, random, !gain), {{idea, step}}, story_reply(story, random, step.result(), !gain));
 }
 
 Problem two_step_problem(Random& random, Split split) {
@@ -188,7 +189,7 @@ Problem two_step_problem(Random& random, Split split) {
   add_event(story, random, first, b);
   add_event(story, random, second, c);
   const Step one{first ? '+' : '-', a, b}, two{second ? '+' : '-', one.result(), c};
-  return make_problem(ask_story(story, random, !second),
+  return make_problem("two steps", ask_story(story, random, !second),
                       {{fmt::format("Start with {}, then {} {}.", a, first ? "add" : "take away", b), one}, {fmt::format("Then {} {}.", second ? "add" : "take away", c), two}},
                       story_reply(story, random, two.result(), !second));
 }
@@ -259,7 +260,7 @@ Problem form_problem(Random& random, Split split) {
   const auto filled = [&](std::string_view pattern) {
     return fill(pattern, {{"S", one}, {"M", other}, {"I", item}, {"T", container}, {"a", a_text}, {"b", b_text}, {"r", r_text}});
   };
-  return make_problem(filled(form.question), {{filled(form.idea), step}}, filled(form.reply));
+  return make_problem(form.kind, filled(form.question), {{filled(form.idea), step}}, filled(form.reply));
 }
 
 }  // namespace
