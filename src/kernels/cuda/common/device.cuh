@@ -81,7 +81,9 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t
                              static_cast<int>(shared_bytes));
     if (error != cudaSuccess) return error;
   }
-  kernel<<<grid, threads, shared_bytes, stream> > >(static_cast<Parameters>(arguments)...);
+  // clang-format off
+  kernel<<<grid, threads, shared_bytes, stream>>>(static_cast<Parameters>(arguments)...);
+  // clang-format on
   return cudaGetLastError();
 }
 
