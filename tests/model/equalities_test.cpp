@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Folders, Equalities, testing::ValuesIn(kFolders), [](co
 });
 
 // Every parameter of a small K3 gets the gradient that central differences show.
-TEST(ModelGradients, EveryParameterOfASmallK3) {
+TEST(SlowModelGradients, EveryParameterOfASmallK3) {
   at::manual_seed(5);
   Model model = load_model(test::data("golden/k3-tiny"), {at::kDouble, at::kCPU, false});
   const auto ids = random_ids(23, model.config.vocab, 6);

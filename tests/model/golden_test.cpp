@@ -39,10 +39,10 @@ Trace trace(const Model& model, const Tensor& ids, StatePool* pool, std::int64_t
     result.router_experts.push_back(routing.experts);
     result.router_weights.push_back(routing.weights);
   };
-  if (forced != nullptr) observer.forced_experts = [&](std::int64_t) { return std::optional<Tensor>((*forced)[moe++].to(at::kLong)); };
+  if (forced != nullptr) observer.forced_experts = [&](std::int64_t) { return std::optional<Tensor>((*forced)[moe++].to(at::kLong).to(model.device())); };
   const Tensor wide_ids = ids.to(at::kLong);
   const std::vector<std::int64_t> list(wide_ids.const_data_ptr<std::int64_t>(), wide_ids.const_data_ptr<std::int64_t>() + wide_ids.numel());
-  ForwardBatch batch = continue_row(list, 0, slot, at::kCPU);
+  ForwardBatch batch = continue_row(list, 0, slot, model.device());
   if (pool == nullptr) batch.plan.slots.clear();
   result.final_hidden = forward(model, batch, pool, &observer);
   result.logits = logits(model, result.final_hidden);
@@ -59,13 +59,12 @@ Limits limits_of(at::ScalarType type) {
 
 class Golden : public testing::TestWithParam<std::tuple<std::string, at::ScalarType, bool>> {};
 
-TEST_P(Golden, EveryTensor) {
-  const auto& [name, type, packed] = GetParam();
+void expect_golden(const std::string& name, at::ScalarType type, at::Device device, bool packed) {
   const auto folder = test::data("golden/" + name);
-  const Model model = load_model(folder, {type, at::kCPU, packed});
+  const Model model = load_model(folder, {type, device, packed});
   const Expected expected(folder);
   const Limits limits = limits_of(type);
-  StatePool pool = StatePool::make(model.config, 2, 128, at::kCPU, type);
+  StatePool pool = StatePool::make(model.config, 2, 128, device, type);
   for (const std::string sequence : {"a.", "b."}) {
     const std::int64_t slot = sequence == "a." ? 1 : 0;
     const Tensor ids = expected.at(sequence + "ids"), experts = expected.at(sequence + "router_experts");
@@ -73,7 +72,7 @@ TEST_P(Golden, EveryTensor) {
     expect_close(got.logits, expected.at(sequence + "logits"), limits.values, sequence + "logits");
     expect_close(got.final_hidden, expected.at(sequence + "final_hidden"), limits.values, sequence + "final_hidden");
     expect_close(at::stack(got.hidden), expected.at(sequence + "hidden"), limits.values, sequence + "hidden");
-    EXPECT_TRUE(at::equal(std::get<0>(at::stack(got.router_experts).sort()), std::get<0>(experts.to(at::kLong).sort()))) << sequence << "experts";
+    EXPECT_TRUE(at::equal(std::get<0>(at::stack(got.router_experts).cpu().sort()), std::get<0>(experts.to(at::kLong).sort()))) << sequence << "experts";
     expect_close(at::stack(got.router_weights), expected.at(sequence + "router_weights"), limits.weights, sequence + "router_weights");
 
     const SequenceState state = save_state(pool, slot);
@@ -90,6 +89,17 @@ TEST_P(Golden, EveryTensor) {
     const Trace stateless = trace(model, ids, nullptr, 0, type == at::kBFloat16 ? &experts : nullptr);
     expect_close(stateless.logits, expected.at(sequence + "logits"), limits.values, sequence + "logits without a pool");
   }
+}
+
+TEST_P(Golden, EveryTensor) {
+  const auto& [name, type, packed] = GetParam();
+  expect_golden(name, type, at::kCPU, packed);
+}
+
+TEST_P(Golden, EveryTensorOnAGpu) {
+  const auto& [name, type, packed] = GetParam();
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  expect_golden(name, type, at::kCUDA, packed);
 }
 
 std::string golden_name(const testing::TestParamInfo<Golden::ParamType>& info) {
