@@ -11,8 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const auto format : {k3::ChatFormat::xtml, k3::ChatFormat::im}) {
     try {
       (void)k3::to_text(k3::render(k3::parse_conversation(input, "fuzz"), format));
-    } catch (const k3::UserError&) {
-    }
+    } catch (const k3::UserError&) {}
   }
   return 0;
 }

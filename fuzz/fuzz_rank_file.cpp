@@ -13,7 +13,8 @@ namespace {
 
 std::string byte_ranks() {
   std::string file;
-  for (int value = 0; value < 256; ++value) file += fmt::format("{} {}\n", k3::encode_base64(std::string(1, static_cast<char>(value))), value);
+  for (int value = 0; value < 256; ++value)
+    file += fmt::format("{} {}\n", k3::encode_base64(std::string(1, static_cast<char>(value))), value);
   return file;
 }
 
@@ -22,8 +23,7 @@ void try_file(const std::string& file) {
     const k3::Tokenizer tokenizer = k3::Tokenizer::parse(file, "fuzz");
     const std::string text = "What's 17 + 25?\n\xE4\xB8\xAD <|open|>";
     if (tokenizer.decode(tokenizer.encode(text)) != text) std::abort();
-  } catch (const k3::UserError&) {
-  }
+  } catch (const k3::UserError&) {}
 }
 
 }  // namespace

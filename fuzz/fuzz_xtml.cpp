@@ -1,5 +1,5 @@
-// The output parser: bytes 0..5 of the input choose control tokens, the rest is text. Nothing fails, events nest, and feeding byte by byte
-// gives the same message as feeding whole runs of text.
+// The output parser: bytes 0..5 of the input choose control tokens, the rest is text. Nothing fails, events nest,
+// and feeding byte by byte gives the same message as feeding whole runs of text.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -41,9 +41,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   for (const auto start : {k3::XtmlParser::Start::think, k3::XtmlParser::Start::response}) {
     const k3::XtmlMessage whole = parse(input, start, false), bytes = parse(input, start, true);
-    same(whole.reasoning == bytes.reasoning && whole.content == bytes.content && whole.calls.size() == bytes.calls.size());
+    same(whole.reasoning == bytes.reasoning && whole.content == bytes.content &&
+         whole.calls.size() == bytes.calls.size());
     for (std::size_t call = 0; call < whole.calls.size(); ++call) {
-      same(whole.calls[call].name == bytes.calls[call].name && whole.calls[call].complete == bytes.calls[call].complete);
+      same(whole.calls[call].name == bytes.calls[call].name &&
+           whole.calls[call].complete == bytes.calls[call].complete);
       same(whole.calls[call].arguments_json() == bytes.calls[call].arguments_json());
     }
   }

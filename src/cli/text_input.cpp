@@ -14,8 +14,13 @@
 namespace k3::cli {
 
 void add_tokenizer_options(CLI::App& command, TokenizerOptions& options) {
-  auto* model = command.add_option("--model", options.model, "folder of a model (default: $K3_MODEL, then the bundled models/nano)")->type_name("DIR");
-  command.add_option("--tokenizer", options.tokenizer, "folder that holds tiktoken.model and needs no weights")->type_name("DIR")->excludes(model);
+  auto* model =
+      command
+          .add_option("--model", options.model, "folder of a model (default: $K3_MODEL, then the bundled models/nano)")
+          ->type_name("DIR");
+  command.add_option("--tokenizer", options.tokenizer, "folder that holds tiktoken.model and needs no weights")
+      ->type_name("DIR")
+      ->excludes(model);
 }
 
 Tokenizer open_tokenizer(const TokenizerOptions& options) {

@@ -23,9 +23,13 @@ struct TokenizeOptions {
 
 void tokenize(const TokenizeOptions& options) {
   const Tokenizer tokenizer = open_tokenizer(options.tokenizer);
-  const std::string source = options.has_text ? "--text" : options.file.empty() || options.file == "-" ? "standard input" : options.file;
+  const std::string source = options.has_text                              ? "--text"
+                             : options.file.empty() || options.file == "-" ? "standard input"
+                                                                           : options.file;
   const std::string input = options.has_text ? options.text : read_input(options.file);
-  const auto line_of = [&](std::string_view text) { return ids_line(options.control ? tokenizer.encode_with_control(text) : tokenizer.encode(text)); };
+  const auto line_of = [&](std::string_view text) {
+    return ids_line(options.control ? tokenizer.encode_with_control(text) : tokenizer.encode(text));
+  };
   require_utf8(input, source);
   if (!options.json_lines) return print_text(line_of(input));
   std::string out;
@@ -34,7 +38,8 @@ void tokenize(const TokenizeOptions& options) {
     const std::size_t end = std::min(input.find('\n', at), input.size());
     const std::string place = fmt::format("{}:{}", source, ++line);
     const JsonValue value = parse_json(std::string_view(input).substr(at, end - at), place);
-    if (!value.is(JsonValue::Kind::string)) throw_user("{}: is {}, wanted a JSON string on every line", place, json_kind_name(value.kind));
+    if (!value.is(JsonValue::Kind::string))
+      throw_user("{}: is {}, wanted a JSON string on every line", place, json_kind_name(value.kind));
     out += line_of(value.text);
     at = end + 1;
   }
@@ -59,12 +64,15 @@ void detokenize(DetokenizeOptions options) {
   const Tokenizer tokenizer = open_tokenizer(options.tokenizer);
   std::vector<TokenId> ids;
   for (const std::int64_t id : parse_ids(text, from_input ? "standard input" : "ids")) {
-    if (id < 0 || id >= tokenizer.vocab()) throw_user("token id {} is outside the vocabulary 0..{}; was it made with another tokenizer?", id, tokenizer.vocab() - 1);
+    if (id < 0 || id >= tokenizer.vocab())
+      throw_user("token id {} is outside the vocabulary 0..{}; was it made with another tokenizer?", id,
+                 tokenizer.vocab() - 1);
     ids.push_back(static_cast<TokenId>(id));
   }
   if (!options.pieces) return print_text(tokenizer.decode(ids));
   std::string out;
-  for (const TokenId id : ids) out += fmt::format("{:>7} {}\n", id, write_json_string(replace_invalid_utf8(tokenizer.token_bytes(id))));
+  for (const TokenId id : ids)
+    out += fmt::format("{:>7} {}\n", id, write_json_string(replace_invalid_utf8(tokenizer.token_bytes(id))));
   print_text(out);
 }
 
@@ -78,12 +86,14 @@ void add_tokenize(CLI::App& app) {
   CLI::Option* text = command->add_option("--text", to_ids->text, "the text itself");
   command->add_option("--file", to_ids->file, "a UTF-8 file, - for standard input (the default)")->excludes(text);
   command->add_flag("--control", to_ids->control, "names of control tokens in the text become those tokens");
-  command->add_flag("--json-lines", to_ids->json_lines, "every line of the input is a JSON string; a line of ids for each");
+  command->add_flag("--json-lines", to_ids->json_lines,
+                    "every line of the input is a JSON string; a line of ids for each");
   command->footer(
       "Examples:\n"
       "  k3 tokenize --text \"What is 17 + 25?\"            with the bundled model's tokenizer\n"
       "  k3 tokenize ~/Kimi-K3 --file prompt.txt\n"
-      "  echo -n hello | k3 tokenize --tokenizer DIR      DIR holds tiktoken.model; a K3-sized one gets K3's control tokens\n"
+      "  echo -n hello | k3 tokenize --tokenizer DIR      DIR holds tiktoken.model; a K3-sized one gets K3's control "
+      "tokens\n"
       "  k3 tokenize --control --text '<|close|>think<|sep|>'\n"
       "Without --control no text becomes a control token, whatever it spells.");
   command->callback([to_ids, text] {
@@ -93,7 +103,9 @@ void add_tokenize(CLI::App& app) {
 
   const auto to_text = std::make_shared<DetokenizeOptions>();
   CLI::App* back = app.add_subcommand("detokenize", "token ids to text");
-  back->add_option("IDS", to_text->words, "ids with blanks or commas between, - for standard input (the default); a model folder may come first");
+  back->add_option(
+      "IDS", to_text->words,
+      "ids with blanks or commas between, - for standard input (the default); a model folder may come first");
   add_tokenizer_options(*back, to_text->tokenizer);
   back->add_flag("--pieces", to_text->pieces, "one token a line: its id and its text as a JSON string");
   back->footer(

@@ -7,7 +7,8 @@ namespace k3 {
 namespace {
 
 void refuse_in_im(bool there, const std::string& field) {
-  if (there) throw_user("{}: the im_ layout of Kimi-Linear has no place for this; leave it out or use a K3 model", field);
+  if (there)
+    throw_user("{}: the im_ layout of Kimi-Linear has no place for this; leave it out or use a K3 model", field);
 }
 
 // <|im_ROLE|>ROLE<|im_middle|>TEXT<|im_end|> ... <|im_assistant|>assistant<|im_middle|>
@@ -25,7 +26,8 @@ std::vector<Segment> render_im(const Conversation& conversation) {
   for (std::size_t index = 0; index < conversation.messages.size(); ++index) {
     const Message& message = conversation.messages[index];
     const std::string place = fmt::format("messages[{}]", index);
-    if (message.role != "system" && message.role != "user" && message.role != "assistant") refuse_in_im(true, place + ".role '" + message.role + "'");
+    if (message.role != "system" && message.role != "user" && message.role != "assistant")
+      refuse_in_im(true, place + ".role '" + message.role + "'");
     refuse_in_im(!message.name.empty(), place + ".name");
     refuse_in_im(!message.calls.empty(), place + ".tool_calls");
     refuse_in_im(!message.tools_json.empty(), place + ".tools");
@@ -54,8 +56,11 @@ ChatFormat chat_format_of(const Tokenizer& tokenizer) {
     return true;
   };
   if (has_all({"<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"})) return ChatFormat::xtml;
-  if (has_all({"<|im_end|>", "<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>"})) return ChatFormat::im;
-  throw_user("the tokenizer has neither the control tokens of XTML (<|open|> ...) nor those of the im_ layout (<|im_user|> ...); check tokenizer_config.json");
+  if (has_all({"<|im_end|>", "<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>"}))
+    return ChatFormat::im;
+  throw_user(
+      "the tokenizer has neither the control tokens of XTML (<|open|> ...) nor those of the im_ layout (<|im_user|> "
+      "...); check tokenizer_config.json");
 }
 
 std::vector<Segment> render(const Conversation& conversation, ChatFormat format) {
@@ -71,7 +76,8 @@ std::string to_text(const std::vector<Segment>& segments) {
 std::vector<TokenId> to_ids(const std::vector<Segment>& segments, const Tokenizer& tokenizer) {
   std::vector<TokenId> ids;
   for (const Segment& segment : segments) {
-    const std::vector<TokenId> part = segment.control ? tokenizer.encode_with_control(segment.text) : tokenizer.encode(segment.text);
+    const std::vector<TokenId> part =
+        segment.control ? tokenizer.encode_with_control(segment.text) : tokenizer.encode(segment.text);
     ids.insert(ids.end(), part.begin(), part.end());
   }
   return ids;

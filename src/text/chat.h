@@ -1,5 +1,5 @@
-// Conversations and their rendering to id segments: XTML for K3 (checkpoint.md 5), im_ tokens for Kimi-Linear (section 4).
-// Message text is always encoded with special matching off, so user text can never make a control token.
+// Conversations and their rendering to id segments: XTML for K3 (checkpoint.md 5), im_ tokens for Kimi-Linear
+// (section 4). Message text is always encoded with special matching off, so user text can never make a control token.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@ struct ToolCall {
 };
 
 struct ContentPart {
-  std::string text;  // text part when image_width == 0
+  std::string text;                       // text part when image_width == 0
   int image_width = 0, image_height = 0;  // pixels of the image as it came, before any resizing
 };
 
@@ -26,22 +26,22 @@ struct Message {
   std::string role;  // system, user, assistant, tool
   std::string name;
   std::vector<ContentPart> content;
-  std::string reasoning;         // assistant only
-  std::vector<ToolCall> calls;   // assistant only
-  bool partial = false;          // assistant, last message only: the answer goes on from here, its response channel stays open
-  std::string tool_call_id;      // tool only
-  std::string tools_json;        // system message that declares more tools
+  std::string reasoning;        // assistant only
+  std::vector<ToolCall> calls;  // assistant only
+  bool partial = false;  // assistant, last message only: the answer goes on from here, its response channel stays open
+  std::string tool_call_id;  // tool only
+  std::string tools_json;    // system message that declares more tools
 };
 
 enum class ToolChoice { automatic, required, none };
 
 struct Conversation {
   std::vector<Message> messages;
-  std::string tools_json;                  // OpenAI-style list; empty: none
-  std::optional<std::string> effort;       // low, high, max; absent with thinking: max
+  std::string tools_json;             // OpenAI-style list; empty: none
+  std::optional<std::string> effort;  // low, high, max; absent with thinking: max
   bool thinking = true;
   ToolChoice tool_choice = ToolChoice::automatic;
-  std::string response_format;             // "", "json_object", "json_schema"
+  std::string response_format;  // "", "json_object", "json_schema"
   std::string response_schema_json;
   bool add_generation_prefix = true;
 };
@@ -64,8 +64,9 @@ struct Segment {
 enum class ChatFormat { xtml, im };
 ChatFormat chat_format_of(const Tokenizer& tokenizer);  // by its control tokens
 
-// Errors name the field as parse_conversation does. The im layout has system, user and assistant text and nothing else: images, tools,
-// efforts and response formats are refused, earlier reasoning is left out because that layout has no place for it.
+// Errors name the field as parse_conversation does. The im layout has system, user and assistant text and nothing
+// else: images, tools, efforts and response formats are refused, earlier reasoning is left out because that layout
+// has no place for it.
 std::vector<Segment> render(const Conversation& conversation, ChatFormat format);
 std::string to_text(const std::vector<Segment>& segments);
 std::vector<TokenId> to_ids(const std::vector<Segment>& segments, const Tokenizer& tokenizer);

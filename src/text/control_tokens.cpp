@@ -36,7 +36,8 @@ constexpr NamedOffset kK3Names[] = {
     {255, "[PAD]"},
 };
 
-void name_from_config(std::vector<std::string>& names, std::int64_t ranks, const json& decoder, const std::string& source) {
+void name_from_config(std::vector<std::string>& names, std::int64_t ranks, const json& decoder,
+                      const std::string& source) {
   if (!decoder.is_object()) throw_user("{}: field added_tokens_decoder is not an object of token ids", source);
   for (const auto& [key, entry] : decoder.items()) {
     std::int64_t id = -1;
@@ -44,9 +45,12 @@ void name_from_config(std::vector<std::string>& names, std::int64_t ranks, const
     if (error != std::errc() || stopped != key.data() + key.size())
       throw_user("{}: field added_tokens_decoder: '{}' is not a token id", source, key);
     if (id < ranks || id >= ranks + kControlTokens)
-      throw_user("{}: field added_tokens_decoder: id {} is outside {}..{}, the {} ids above the rank file; are the two files of one model?", source, id,
-                 ranks, ranks + kControlTokens - 1, kControlTokens);
-    if (!entry.is_object() || !entry.contains("content") || !entry["content"].is_string() || entry["content"].get_ref<const std::string&>().empty())
+      throw_user(
+          "{}: field added_tokens_decoder: id {} is outside {}..{}, the {} ids above the rank file; are the two files "
+          "of one model?",
+          source, id, ranks, ranks + kControlTokens - 1, kControlTokens);
+    if (!entry.is_object() || !entry.contains("content") || !entry["content"].is_string() ||
+        entry["content"].get_ref<const std::string&>().empty())
       throw_user("{}: field added_tokens_decoder.{}.content is not a token name", source, key);
     names[static_cast<std::size_t>(id - ranks)] = entry["content"].get<std::string>();
   }
@@ -54,7 +58,8 @@ void name_from_config(std::vector<std::string>& names, std::int64_t ranks, const
 
 }  // namespace
 
-std::vector<std::string> control_token_names(std::int64_t ranks, const std::string& config_json, const std::string& source) {
+std::vector<std::string> control_token_names(std::int64_t ranks, const std::string& config_json,
+                                             const std::string& source) {
   std::vector<std::string> names(kControlTokens);
   json config = json::object();
   if (!config_json.empty()) {

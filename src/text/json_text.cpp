@@ -187,7 +187,8 @@ std::string write_float(double value) {
 
 std::string write_number(std::string_view literal) {
   if (literal == "-0") return "0";  // an integer in Python
-  if (literal.find_first_of(".eEN") == std::string_view::npos && !literal.ends_with("Infinity")) return std::string(literal);
+  if (literal.find_first_of(".eEN") == std::string_view::npos && !literal.ends_with("Infinity"))
+    return std::string(literal);
   return write_float(std::strtod(std::string(literal).c_str(), nullptr));
 }
 
@@ -231,7 +232,8 @@ void write(std::string& out, const JsonValue& value, const JsonStyle& style) {
 }  // namespace
 
 const JsonValue* JsonValue::find(std::string_view key) const {
-  const auto found = std::find_if(members.rbegin(), members.rend(), [key](const JsonMember& member) { return member.key == key; });
+  const auto found =
+      std::find_if(members.rbegin(), members.rend(), [key](const JsonMember& member) { return member.key == key; });
   return found == members.rend() ? nullptr : &found->value;
 }
 

@@ -1,5 +1,6 @@
-// JSON as the chat format needs it: key order, duplicate keys and the literal bytes of every value are kept, and values are written the
-// way Python's json.dumps(ensure_ascii=False) writes them, because the rendered prompt must be the reference's byte for byte.
+// JSON as the chat format needs it: key order, duplicate keys and the literal bytes of every value are kept, and
+// values are written the way Python's json.dumps(ensure_ascii=False) writes them, because the rendered prompt must
+// be the reference's byte for byte.
 #pragma once
 
 #include <string>
@@ -13,8 +14,8 @@ struct JsonMember;
 struct JsonValue {
   enum class Kind { null, boolean, number, string, array, object };
   Kind kind = Kind::null;
-  std::string_view literal;  // its bytes in the parsed text, which must outlive the value
-  std::string text;          // string: unescaped
+  std::string_view literal;         // its bytes in the parsed text, which must outlive the value
+  std::string text;                 // string: unescaped
   std::vector<JsonValue> items;     // array
   std::vector<JsonMember> members;  // object, in the text's order
 
@@ -47,6 +48,7 @@ inline constexpr JsonStyle kSpaced{", ", ": ", false};      // values of argumen
 std::string write_json(const JsonValue& value, const JsonStyle& style);
 std::string write_json_string(std::string_view text);  // with its quotes
 
-const char* json_kind_name(JsonValue::Kind kind);  // as in XTML's type attribute: string, number, boolean, null, object, array
+const char* json_kind_name(
+    JsonValue::Kind kind);  // as in XTML's type attribute: string, number, boolean, null, object, array
 
 }  // namespace k3

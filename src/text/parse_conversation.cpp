@@ -1,6 +1,6 @@
-// OpenAI-style JSON to a Conversation. Fields that only steer sampling or transport are known and skipped; a top-level field that nobody
-// knows is an error, so that a misspelt option cannot be lost. Inside messages unknown fields are skipped: clients send back what servers
-// added to their answers.
+// OpenAI-style JSON to a Conversation. Fields that only steer sampling or transport are known and skipped; a
+// top-level field that nobody knows is an error, so that a misspelt option cannot be lost. Inside messages unknown
+// fields are skipped: clients send back what servers added to their answers.
 #include <algorithm>
 #include <span>
 
@@ -48,7 +48,8 @@ class Field {
 
   int pixels() const {
     const std::string literal = json();
-    if (!is(Kind::number) || literal.empty() || literal.size() > 6 || literal.find_first_not_of("0123456789") != std::string::npos || literal[0] == '0')
+    if (!is(Kind::number) || literal.empty() || literal.size() > 6 ||
+        literal.find_first_not_of("0123456789") != std::string::npos || literal[0] == '0')
       throw_user("{} is {}, wanted a whole number of pixels from 1 to 999999", path_, literal);
     return std::stoi(literal);
   }
@@ -59,15 +60,52 @@ class Field {
 };
 
 constexpr const char* kSkippedFields[] = {
-    "model", "stream", "stream_options", "temperature", "top_p", "top_k", "min_p", "n", "max_tokens", "max_completion_tokens", "stop", "seed",
-    "frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias", "logprobs", "top_logprobs", "user", "metadata", "store",
-    "service_tier", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "parallel_tool_calls", "modalities", "prediction",
-    "verbosity", "ignore_eos", "min_tokens", "stop_token_ids",
+    "model",
+    "stream",
+    "stream_options",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "n",
+    "max_tokens",
+    "max_completion_tokens",
+    "stop",
+    "seed",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "logprobs",
+    "top_logprobs",
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "parallel_tool_calls",
+    "modalities",
+    "prediction",
+    "verbosity",
+    "ignore_eos",
+    "min_tokens",
+    "stop_token_ids",
 };
-constexpr const char* kUsedFields[] = {"messages", "tools", "tool_choice", "thinking", "thinking_effort", "reasoning_effort", "chat_template_kwargs",
-                                       "response_format", "add_generation_prompt"};
+constexpr const char* kUsedFields[] = {"messages",
+                                       "tools",
+                                       "tool_choice",
+                                       "thinking",
+                                       "thinking_effort",
+                                       "reasoning_effort",
+                                       "chat_template_kwargs",
+                                       "response_format",
+                                       "add_generation_prompt"};
 
-bool listed(std::span<const char* const> names, const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); }
+bool listed(std::span<const char* const> names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 ContentPart parse_part(const Field& part) {
   if (part.is(Kind::string)) return {part.string(), 0, 0};
@@ -89,8 +127,10 @@ std::vector<ContentPart> parse_content(const Field& message) {
   const auto content = message.find("content");
   if (!content) return parts;
   if (content->is(Kind::string)) return {parse_part(*content)};
-  if (!content->is(Kind::array)) throw_user("{} is {}, wanted a string or a list of parts", content->path(), json_kind_name(content->value().kind));
-  for (std::size_t part = 0; part < content->value().items.size(); ++part) parts.push_back(parse_part(content->item(part)));
+  if (!content->is(Kind::array))
+    throw_user("{} is {}, wanted a string or a list of parts", content->path(), json_kind_name(content->value().kind));
+  for (std::size_t part = 0; part < content->value().items.size(); ++part)
+    parts.push_back(parse_part(content->item(part)));
   return parts;
 }
 
@@ -106,7 +146,9 @@ ToolCall parse_call(const Field& call) {
     parsed.arguments_are_text = arguments->is(Kind::string);
     if (parsed.arguments_are_text) parsed.arguments = arguments->string();
     else if (arguments->is(Kind::object)) parsed.arguments = arguments->json();
-    else throw_user("{} is {}, wanted a JSON string or an object", arguments->path(), json_kind_name(arguments->value().kind));
+    else
+      throw_user("{} is {}, wanted a JSON string or an object", arguments->path(),
+                 json_kind_name(arguments->value().kind));
   }
   return parsed;
 }
@@ -130,7 +172,8 @@ Message parse_message(const Field& message) {
     const bool has_reasoning_content = message.find("reasoning_content").has_value();
     parsed.reasoning = message.string_or_empty(has_reasoning_content ? "reasoning_content" : "reasoning");
     if (const auto calls = message.find("tool_calls"))
-      for (std::size_t call = 0; call < calls->require(Kind::array).value().items.size(); ++call) parsed.calls.push_back(parse_call(calls->item(call)));
+      for (std::size_t call = 0; call < calls->require(Kind::array).value().items.size(); ++call)
+        parsed.calls.push_back(parse_call(calls->item(call)));
     if (const auto partial = message.find("partial")) parsed.partial = partial->boolean();
   }
   if (parsed.role == "tool") parsed.tool_call_id = message.string_or_empty("tool_call_id");
@@ -155,7 +198,8 @@ void parse_thinking(const Field& root, Conversation& conversation) {
       conversation.thinking = thinking->boolean();
     } else {
       const std::string type = thinking->require(Kind::object).string_or_empty("type");
-      if (type != "" && type != "enabled" && type != "disabled") throw_user("{}.type: '{}' is not one of enabled, disabled", thinking->path(), type);
+      if (type != "" && type != "enabled" && type != "disabled")
+        throw_user("{}.type: '{}' is not one of enabled, disabled", thinking->path(), type);
       conversation.thinking = type != "disabled";
       if (const auto effort = thinking->find("effort")) conversation.effort = effort->string();
     }
@@ -176,9 +220,12 @@ ToolChoice parse_tool_choice(const Field& choice) {
 void parse_response_format(const Field& format, Conversation& conversation) {
   const std::string type = format.require(Kind::object).at("type").string();
   if (type == "text") return;
-  if (type != "json_object" && type != "json_schema") throw_user("{}.type: '{}' is not one of text, json_object, json_schema", format.path(), type);
+  if (type != "json_object" && type != "json_schema")
+    throw_user("{}.type: '{}' is not one of text, json_object, json_schema", format.path(), type);
   conversation.response_format = type;
-  if (type == "json_schema") conversation.response_schema_json = format.at("json_schema").require(Kind::object).at("schema").require(Kind::object).json();
+  if (type == "json_schema")
+    conversation.response_schema_json =
+        format.at("json_schema").require(Kind::object).at("schema").require(Kind::object).json();
 }
 
 }  // namespace
@@ -186,19 +233,23 @@ void parse_response_format(const Field& format, Conversation& conversation) {
 Conversation parse_conversation(const std::string& json, const std::string& name_for_errors) {
   const JsonValue document = parse_json(json, name_for_errors);
   const Field root(document, name_for_errors + ": ");
-  if (!root.is(Kind::object)) throw_user("{}: is {}, wanted an object with a field messages", name_for_errors, json_kind_name(document.kind));
+  if (!root.is(Kind::object))
+    throw_user("{}: is {}, wanted an object with a field messages", name_for_errors, json_kind_name(document.kind));
   for (const auto& [key, value] : document.members)
-    if (!listed(kUsedFields, key) && !listed(kSkippedFields, key)) throw_user("{}: field {} is not known; remove it or fix its spelling", name_for_errors, key);
+    if (!listed(kUsedFields, key) && !listed(kSkippedFields, key))
+      throw_user("{}: field {} is not known; remove it or fix its spelling", name_for_errors, key);
 
   Conversation conversation;
   const Field messages = root.at("messages").require(Kind::array);
   if (messages.value().items.empty()) throw_user("{} is empty; give at least one message", messages.path());
-  for (std::size_t index = 0; index < messages.value().items.size(); ++index) conversation.messages.push_back(parse_message(messages.item(index)));
+  for (std::size_t index = 0; index < messages.value().items.size(); ++index)
+    conversation.messages.push_back(parse_message(messages.item(index)));
   if (const auto tools = root.find("tools")) conversation.tools_json = parse_tools(*tools);
   parse_thinking(root, conversation);
   if (const auto choice = root.find("tool_choice")) conversation.tool_choice = parse_tool_choice(*choice);
   if (conversation.tool_choice == ToolChoice::required && conversation.tools_json.empty() &&
-      std::none_of(conversation.messages.begin(), conversation.messages.end(), [](const Message& message) { return !message.tools_json.empty(); }))
+      std::none_of(conversation.messages.begin(), conversation.messages.end(),
+                   [](const Message& message) { return !message.tools_json.empty(); }))
     throw_user("{}tool_choice: 'required' needs tools, and there are none", root.path());
   if (const auto format = root.find("response_format")) parse_response_format(*format, conversation);
   if (const auto prefix = root.find("add_generation_prompt")) conversation.add_generation_prefix = prefix->boolean();

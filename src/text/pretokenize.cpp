@@ -18,7 +18,9 @@ class Scanner {
 
   // Classes of the character at `at` and where it ends. The text is valid, so the lead byte alone tells the length.
   std::uint8_t classes_at(std::size_t at, std::size_t& end) const {
-    const auto byte = [&](std::size_t offset) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text_[at + offset])); };
+    const auto byte = [&](std::size_t offset) {
+      return static_cast<std::uint32_t>(static_cast<unsigned char>(text_[at + offset]));
+    };
     const std::uint32_t lead = byte(0);
     if (lead < 0x80) {
       end = at + 1;
@@ -46,10 +48,13 @@ class Scanner {
   // (?i:'s|'t|'re|'ve|'m|'ll|'d)? : its end, or `at`. Case-insensitive s is also U+017F.
   std::size_t contraction(std::size_t at) const {
     if (at + 1 >= text_.size() || text_[at] != '\'') return at;
-    const auto lower = [this](std::size_t where) { return where < text_.size() ? static_cast<char>(text_[where] | 0x20) : '\0'; };
+    const auto lower = [this](std::size_t where) {
+      return where < text_.size() ? static_cast<char>(text_[where] | 0x20) : '\0';
+    };
     const char first = lower(at + 1), second = lower(at + 2);
     if (first == 's' || first == 't' || first == 'm' || first == 'd') return at + 2;
-    if ((first == 'r' && second == 'e') || (first == 'v' && second == 'e') || (first == 'l' && second == 'l')) return at + 3;
+    if ((first == 'r' && second == 'e') || (first == 'v' && second == 'e') || (first == 'l' && second == 'l'))
+      return at + 3;
     if (text_.substr(at + 1, 2) == "\xC5\xBF") return at + 3;
     return at;
   }
@@ -139,7 +144,8 @@ std::size_t HugeInputCuts::next(std::size_t at) {
   const Scanner scan(text_);
   std::size_t end = at;
   if (at >= window_end_) {
-    if (text_.size() - at <= same_characters) return window_end_ = text_.size();  // bytes bound characters: nothing to cut
+    if (text_.size() - at <= same_characters)
+      return window_end_ = text_.size();  // bytes bound characters: nothing to cut
     for (std::size_t count = 0; count < window_characters && end < text_.size(); ++count) scan.classes_at(end, end);
     window_end_ = end;
   }

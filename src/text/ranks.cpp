@@ -77,19 +77,22 @@ struct RankLine {
 constexpr const char* kAdvice = "the rank file is damaged; copy it again";
 
 // One line of the file without its line end; std::nullopt for a blank one.
-std::optional<RankLine> parse_line(std::string_view text, std::uint32_t line, std::string& blob, const std::string& source) {
+std::optional<RankLine> parse_line(std::string_view text, std::uint32_t line, std::string& blob,
+                                   const std::string& source) {
   if (text.ends_with('\r')) text.remove_suffix(1);
   if (text.empty()) return std::nullopt;
   const std::size_t space = text.find(' ');
   if (space == std::string_view::npos) throw_user("{}: line {}: wanted `<base64> <rank>`; {}", source, line, kAdvice);
   const std::size_t offset = blob.size();
-  if (!decode_base64(text.substr(0, space), blob)) throw_user("{}: line {}: the token is not base64; {}", source, line, kAdvice);
+  if (!decode_base64(text.substr(0, space), blob))
+    throw_user("{}: line {}: the token is not base64; {}", source, line, kAdvice);
   const std::string_view digits = text.substr(space + 1);
   std::int64_t rank = -1;
   const auto [stopped, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
   if (error != std::errc() || stopped != digits.data() + digits.size() || rank < 0)
     throw_user("{}: line {}: the rank is not a whole number from 0 on; {}", source, line, kAdvice);
-  if (blob.size() > std::numeric_limits<std::uint32_t>::max()) throw_user("{}: line {}: more than 4 GiB of tokens", source, line);
+  if (blob.size() > std::numeric_limits<std::uint32_t>::max())
+    throw_user("{}: line {}: more than 4 GiB of tokens", source, line);
   return RankLine{static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(blob.size() - offset), rank, line};
 }
 
@@ -115,12 +118,15 @@ RankTable RankTable::parse(std::string_view file, const std::string& source) {
       continue;
     }
     const RankLine*& place = by_rank[static_cast<std::size_t>(entry.rank)];
-    if (place != nullptr) throw_user("{}: line {}: rank {} was already given in line {}; {}", source, entry.line, entry.rank, place->line, kAdvice);
+    if (place != nullptr)
+      throw_user("{}: line {}: rank {} was already given in line {}; {}", source, entry.line, entry.rank, place->line,
+                 kAdvice);
     place = &entry;
   }
   if (beyond != nullptr) {
     const auto missing = std::find(by_rank.begin(), by_rank.end(), nullptr) - by_rank.begin();
-    throw_user("{}: line {}: rank {} leaves a gap, rank {} is missing; {}", source, beyond->line, beyond->rank, missing, kAdvice);
+    throw_user("{}: line {}: rank {} leaves a gap, rank {} is missing; {}", source, beyond->line, beyond->rank, missing,
+               kAdvice);
   }
 
   RankTable table;
@@ -135,12 +141,14 @@ RankTable RankTable::parse(std::string_view file, const std::string& source) {
   }
   for (std::int32_t rank = 0; rank < table.size(); ++rank) {
     if (const std::int32_t same = table.find(table.bytes(rank)); same >= 0)
-      throw_user("{}: line {}: the token of rank {} is also that of rank {}; {}", source, by_rank[rank]->line, rank, same, kAdvice);
+      throw_user("{}: line {}: the token of rank {} is also that of rank {}; {}", source, by_rank[rank]->line, rank,
+                 same, kAdvice);
     table.insert(rank);
   }
   for (int value = 0; value < 256; ++value) {
     const char byte = static_cast<char>(value);
-    if (table.find({&byte, 1}) < 0) throw_user("{}: byte 0x{:02x} has no rank, so some text could not be encoded; {}", source, value, kAdvice);
+    if (table.find({&byte, 1}) < 0)
+      throw_user("{}: byte 0x{:02x} has no rank, so some text could not be encoded; {}", source, value, kAdvice);
   }
   return table;
 }
@@ -196,10 +204,12 @@ void RankTable::merge_short(std::string_view piece, std::vector<std::int32_t>& i
     joined[at] = rank_of(at);
     if (at > 0) joined[at - 1] = rank_of(at - 1);
   }
-  for (std::size_t part = 0; part < parts; ++part) ids.push_back(find(piece.substr(starts[part], starts[part + 1] - starts[part])));
+  for (std::size_t part = 0; part < parts; ++part)
+    ids.push_back(find(piece.substr(starts[part], starts[part + 1] - starts[part])));
 }
 
-// Parts as a linked list over byte positions; the heap holds (rank, position) and entries that no longer hold are skipped.
+// Parts as a linked list over byte positions; the heap holds (rank, position) and entries that no longer hold are
+// skipped.
 void RankTable::merge_long(std::string_view piece, std::vector<std::int32_t>& ids) const {
   const auto size = static_cast<std::uint32_t>(piece.size());
   std::vector<std::uint32_t> next(size + 1), previous(size + 1);
@@ -243,7 +253,8 @@ std::string encode_base64(std::string_view bytes) {
     std::uint32_t bits = 0;
     for (std::size_t index = 0; index < 3; ++index)
       bits = bits << 8 | (index < count ? static_cast<unsigned char>(bytes[at + index]) : 0u);
-    for (std::size_t index = 0; index < 4; ++index) out.push_back(index <= count ? kBase64[bits >> (18 - 6 * index) & 63] : '=');
+    for (std::size_t index = 0; index < 4; ++index)
+      out.push_back(index <= count ? kBase64[bits >> (18 - 6 * index) & 63] : '=');
   }
   return out;
 }

@@ -1,6 +1,7 @@
-// The rank file and the merge itself. A rank file has one line `<base64 of the token's bytes> <rank>` a token; ranks are 0..n-1, each once,
-// and all 256 single bytes have one, so that every text can be encoded. Merging: if the piece is a token, that is it; else the adjacent
-// pair whose joined bytes have the lowest rank is joined (leftmost first) until no pair is a token.
+// The rank file and the merge itself. A rank file has one line `<base64 of the token's bytes> <rank>` a token; ranks
+// are 0..n-1, each once, and all 256 single bytes have one, so that every text can be encoded. Merging: if the piece
+// is a token, that is it; else the adjacent pair whose joined bytes have the lowest rank is joined (leftmost first)
+// until no pair is a token.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,9 @@ class RankTable {
   static RankTable parse(std::string_view file, const std::string& source);
 
   std::int32_t size() const { return static_cast<std::int32_t>(offsets_.size()) - 1; }
-  std::string_view bytes(std::int32_t rank) const { return {blob_.data() + offsets_[rank], offsets_[rank + 1] - offsets_[rank]}; }
+  std::string_view bytes(std::int32_t rank) const {
+    return {blob_.data() + offsets_[rank], offsets_[rank + 1] - offsets_[rank]};
+  }
   std::int32_t find(std::string_view bytes) const;  // -1: not a token
 
   // Appends the ids of one pre-token.

@@ -59,8 +59,8 @@ Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
   auto impl = std::make_unique<Impl>();
   impl->table = RankTable::parse(text, rank_path.string());
   const bool has_config = std::filesystem::exists(config_path);
-  impl->control_names =
-      control_token_names(impl->table.size(), has_config ? read_file(config_path) : std::string(), config_path.string());
+  impl->control_names = control_token_names(impl->table.size(), has_config ? read_file(config_path) : std::string(),
+                                            config_path.string());
   return Tokenizer(std::move(impl));
 }
 
@@ -79,8 +79,9 @@ Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {
     impl_->control_by_first_byte[static_cast<unsigned char>(name.front())].push_back(id);
   }
   for (auto& candidates : impl_->control_by_first_byte)
-    std::stable_sort(candidates.begin(), candidates.end(),
-                     [this](TokenId left, TokenId right) { return impl_->control_name(left).size() > impl_->control_name(right).size(); });
+    std::stable_sort(candidates.begin(), candidates.end(), [this](TokenId left, TokenId right) {
+      return impl_->control_name(left).size() > impl_->control_name(right).size();
+    });
 }
 
 Tokenizer::~Tokenizer() = default;
@@ -125,7 +126,8 @@ std::string Tokenizer::decode(std::span<const TokenId> ids) const {
 }
 
 std::string Tokenizer::token_bytes(TokenId id) const {
-  if (id < 0 || id >= vocab()) throw_user("token id {} is outside the vocabulary 0..{}; was it made with another tokenizer?", id, vocab() - 1);
+  if (id < 0 || id >= vocab())
+    throw_user("token id {} is outside the vocabulary 0..{}; was it made with another tokenizer?", id, vocab() - 1);
   return std::string(is_control(id) ? impl_->control_name(id) : impl_->table.bytes(id));
 }
 

@@ -1,6 +1,7 @@
-// Byte-level BPE training: count every distinct pre-token once, keep the count of every adjacent pair, and join the most frequent pair
-// again and again. Only the words that hold the joined pair are touched. The heap is lazy: an entry whose count has changed is put back.
-// Ties: the pair with the smaller left id, then the smaller right id, so the result does not depend on hashing.
+// Byte-level BPE training: count every distinct pre-token once, keep the count of every adjacent pair, and join the
+// most frequent pair again and again. Only the words that hold the joined pair are touched. The heap is lazy: an
+// entry whose count has changed is put back. Ties: the pair with the smaller left id, then the smaller right id, so
+// the result does not depend on hashing.
 #include <algorithm>
 #include <deque>
 #include <queue>
@@ -22,7 +23,9 @@ TokenId left_of(Pair pair) { return static_cast<TokenId>(pair >> 32); }
 TokenId right_of(Pair pair) { return static_cast<TokenId>(pair & 0xFFFFFFFFu); }
 
 struct PairHash {
-  std::size_t operator()(Pair pair) const { return static_cast<std::size_t>((pair ^ pair >> 29) * 0x9E3779B97F4A7C15ull >> 8); }
+  std::size_t operator()(Pair pair) const {
+    return static_cast<std::size_t>((pair ^ pair >> 29) * 0x9E3779B97F4A7C15ull >> 8);
+  }
 };
 
 struct Word {
@@ -33,7 +36,9 @@ struct Word {
 struct Candidate {
   std::int64_t count;
   Pair pair;
-  bool operator<(const Candidate& other) const { return count != other.count ? count < other.count : pair > other.pair; }
+  bool operator<(const Candidate& other) const {
+    return count != other.count ? count < other.count : pair > other.pair;
+  }
 };
 
 // Distinct pre-tokens in order of first appearance.
@@ -89,8 +94,10 @@ class Trainer {
   std::vector<std::string> run() {
     while (static_cast<std::int64_t>(tokens_.size()) < ranks_) {
       if (heap_.empty())
-        throw_user("vocabulary training: the text has pairs for {} ranks only, {} were asked for; give more text or ask for fewer ranks",
-                   tokens_.size(), ranks_);
+        throw_user(
+            "vocabulary training: the text has pairs for {} ranks only, {} were asked for; give more text or ask for "
+            "fewer ranks",
+            tokens_.size(), ranks_);
       const Candidate best = heap_.top();
       heap_.pop();
       const std::int64_t count = counts_[best.pair];
@@ -122,7 +129,8 @@ class Trainer {
   }
 
   void join(Pair pair) {
-    const TokenId joined = add_token(tokens_[static_cast<std::size_t>(left_of(pair))] + tokens_[static_cast<std::size_t>(right_of(pair))]);
+    const TokenId joined =
+        add_token(tokens_[static_cast<std::size_t>(left_of(pair))] + tokens_[static_cast<std::size_t>(right_of(pair))]);
     std::vector<std::uint32_t> places = std::move(places_[pair]);
     places_.erase(pair);
     std::sort(places.begin(), places.end());
@@ -135,7 +143,8 @@ class Trainer {
     counts_.erase(pair);
     std::sort(touched_.begin(), touched_.end());
     touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
-    for (const Pair changed : touched_)  // a pair without the new token can only have become rarer: its old entry finds that out
+    for (const Pair changed :
+         touched_)  // a pair without the new token can only have become rarer: its old entry finds that out
       if (left_of(changed) == joined || right_of(changed) == joined) heap_.push({counts_[changed], changed});
     touched_.clear();
   }
@@ -163,8 +172,10 @@ class Trainer {
 }  // namespace
 
 std::string train_bpe(std::span<const std::string> documents, const BpeTrainOptions& options) {
-  if (options.ranks < 256) throw_user("vocabulary training: ranks is {}; it must be at least 256, one for every byte", options.ranks);
-  if (options.max_bytes <= 0) throw_user("vocabulary training: max_bytes is {}; it must be positive", options.max_bytes);
+  if (options.ranks < 256)
+    throw_user("vocabulary training: ranks is {}; it must be at least 256, one for every byte", options.ranks);
+  if (options.max_bytes <= 0)
+    throw_user("vocabulary training: max_bytes is {}; it must be positive", options.max_bytes);
   WordCounter counter(options.split_digits);
   std::deque<std::string> repaired;  // the counter keeps views
   auto left = static_cast<std::size_t>(options.max_bytes);
@@ -178,7 +189,8 @@ std::string train_bpe(std::span<const std::string> documents, const BpeTrainOpti
   }
   const std::vector<std::string> tokens = Trainer(std::move(counter.words), options.ranks).run();
   std::string file;
-  for (std::size_t rank = 0; rank < tokens.size(); ++rank) file += fmt::format("{} {}\n", encode_base64(tokens[rank]), rank);
+  for (std::size_t rank = 0; rank < tokens.size(); ++rank)
+    file += fmt::format("{} {}\n", encode_base64(tokens[rank]), rank);
   return file;
 }
 

@@ -1,5 +1,6 @@
-// For every code point the classes that the pre-tokenisation pattern distinguishes (Unicode 16.0, as in tiktoken's Rust regex engine).
-// The table is expanded once from the ranges of unicode_table.inc: one byte a code point, so a look-up is one load.
+// For every code point the classes that the pre-tokenisation pattern distinguishes (Unicode 16.0, as in tiktoken's
+// Rust regex engine). The table is expanded once from the ranges of unicode_table.inc: one byte a code point, so a
+// look-up is one load.
 #pragma once
 
 #include <cstdint>

@@ -82,7 +82,8 @@ void append_utf8(std::string& out, char32_t point) {
   } else if (point < 0x10000) {
     add(0xE0 | point >> 12), add(0x80 | (point >> 6 & 0x3F)), add(0x80 | (point & 0x3F));
   } else {
-    add(0xF0 | point >> 18), add(0x80 | (point >> 12 & 0x3F)), add(0x80 | (point >> 6 & 0x3F)), add(0x80 | (point & 0x3F));
+    add(0xF0 | point >> 18), add(0x80 | (point >> 12 & 0x3F)), add(0x80 | (point >> 6 & 0x3F)),
+        add(0x80 | (point & 0x3F));
   }
 }
 
@@ -98,7 +99,8 @@ std::size_t incomplete_utf8_tail(std::string_view text) {
 
 void require_utf8(std::string_view text, const std::string& source) {
   if (const auto at = find_invalid_utf8(text))
-    throw_user("{}: byte {} (0x{:02x}) is not valid UTF-8; convert the text to UTF-8", source, *at, static_cast<unsigned char>(text[*at]));
+    throw_user("{}: byte {} (0x{:02x}) is not valid UTF-8; convert the text to UTF-8", source, *at,
+               static_cast<unsigned char>(text[*at]));
 }
 
 }  // namespace k3

@@ -1,5 +1,5 @@
-// UTF-8 as bytes: reading one character, finding and replacing what is invalid. Each maximal invalid part becomes one U+FFFD
-// (the Unicode recommendation, which Python's and Rust's lossy decoders follow too).
+// UTF-8 as bytes: reading one character, finding and replacing what is invalid. Each maximal invalid part becomes
+// one U+FFFD (the Unicode recommendation, which Python's and Rust's lossy decoders follow too).
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ struct Utf8Char {
   char32_t point = 0;       // U+FFFD when invalid
   std::uint8_t length = 1;  // bytes to step over
   bool valid = true;
-  bool cut = false;         // invalid only because the text ends inside the character
+  bool cut = false;  // invalid only because the text ends inside the character
 };
 
 // The character at text[at]; `at` is inside the text.

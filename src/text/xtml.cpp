@@ -17,8 +17,12 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
 
 }  // namespace
 
-std::string escape_attribute(std::string_view value) { return replace_all(replace_all(value, "&", "&amp;"), "\"", "&quot;"); }
-std::string unescape_attribute(std::string_view value) { return replace_all(replace_all(value, "&quot;", "\""), "&amp;", "&"); }
+std::string escape_attribute(std::string_view value) {
+  return replace_all(replace_all(value, "&", "&amp;"), "\"", "&quot;");
+}
+std::string unescape_attribute(std::string_view value) {
+  return replace_all(replace_all(value, "&quot;", "\""), "&amp;", "&");
+}
 
 void Writer::add(std::string_view text, bool control) {
   if (!text.empty()) segments_.push_back({std::string(text), control});

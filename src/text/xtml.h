@@ -13,7 +13,8 @@
 
 namespace k3::xtml {
 
-inline constexpr std::string_view kOpen = "<|open|>", kClose = "<|close|>", kSep = "<|sep|>", kEndOfMessage = "<|end_of_msg|>";
+inline constexpr std::string_view kOpen = "<|open|>", kClose = "<|close|>", kSep = "<|sep|>",
+                                  kEndOfMessage = "<|end_of_msg|>";
 
 std::string escape_attribute(std::string_view value);    // & first, then "
 std::string unescape_attribute(std::string_view value);  // &quot; first, then &amp;

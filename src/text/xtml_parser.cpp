@@ -29,7 +29,8 @@ struct Header {
       const std::size_t equals = text.find("=\"");
       const std::size_t quote = equals == std::string_view::npos ? equals : text.find('"', equals + 2);
       if (quote == std::string_view::npos) return;
-      attributes.emplace_back(trim(text.substr(0, equals)), xtml::unescape_attribute(text.substr(equals + 2, quote - equals - 2)));
+      attributes.emplace_back(trim(text.substr(0, equals)),
+                              xtml::unescape_attribute(text.substr(equals + 2, quote - equals - 2)));
       text.remove_prefix(quote + 1);
     }
   }
@@ -48,7 +49,8 @@ struct XtmlParser::State {
   enum class Marker { none, open, close };
   using Kind = XtmlEvent::Kind;
 
-  explicit State(Start start) : place(start == Start::think ? Place::think : Place::response), only_reasoning(start == Start::think) {}
+  explicit State(Start start)
+      : place(start == Start::think ? Place::think : Place::response), only_reasoning(start == Start::think) {}
 
   Place place;
   Marker marker = Marker::none;  // a marker whose S has not come yet
@@ -58,15 +60,17 @@ struct XtmlParser::State {
   bool only_reasoning;           // still in the first think: nothing else was opened, it was not closed
   bool ended = false;            // `end` was given
   int calls = 0;
-  std::string key, type;         // of the open argument
+  std::string key, type;  // of the open argument
   std::vector<XtmlEvent> events;
 
   void emit(Kind kind, std::string text = {}) {
     XtmlEvent event;
     event.kind = kind;
     event.text = std::move(text);
-    if (kind == Kind::argument_begin || kind == Kind::argument || kind == Kind::argument_end) event.key = key, event.type = type;
-    if (kind != Kind::reasoning && kind != Kind::content && kind != Kind::reasoning_is_content && kind != Kind::end) event.index = calls;
+    if (kind == Kind::argument_begin || kind == Kind::argument || kind == Kind::argument_end)
+      event.key = key, event.type = type;
+    if (kind != Kind::reasoning && kind != Kind::content && kind != Kind::reasoning_is_content && kind != Kind::end)
+      event.index = calls;
     events.push_back(std::move(event));
   }
 
@@ -258,7 +262,8 @@ std::string XtmlMessage::Call::arguments_json() const {
   for (const Argument& argument : arguments) {
     const JsonResult parsed = parse_json_prefix(argument.value);
     const bool is_json = parsed.ok && trim(std::string_view(argument.value).substr(parsed.end)).empty();
-    const std::string value = argument.type != "string" && is_json ? std::string(parsed.value.literal) : write_json_string(argument.value);
+    const std::string value =
+        argument.type != "string" && is_json ? std::string(parsed.value.literal) : write_json_string(argument.value);
     out += (out.empty() ? "" : ", ") + write_json_string(argument.key) + ": " + value;
   }
   return "{" + out + "}";

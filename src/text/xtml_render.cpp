@@ -1,4 +1,5 @@
-// A conversation as XTML (checkpoint.md 5.2 to 5.5). Order: tools, effort, messages, tool choice, response format, generation prefix.
+// A conversation as XTML (checkpoint.md 5.2 to 5.5). Order: tools, effort, messages, tool choice, response format,
+// generation prefix.
 #include <algorithm>
 #include <map>
 #include <span>
@@ -10,7 +11,9 @@
 namespace k3::xtml {
 namespace {
 
-std::string sorted_json(const std::string& json, const std::string& field) { return write_json(parse_json(json, field), kSortedCompact); }
+std::string sorted_json(const std::string& json, const std::string& field) {
+  return write_json(parse_json(json, field), kSortedCompact);
+}
 
 std::string tools_body(const std::string& json) {
   return "# Tools\nHere are the available tools, described in JSONSchema.\n\n```json\n" + json + "\n```";
@@ -18,12 +21,16 @@ std::string tools_body(const std::string& json) {
 
 std::string more_tools_body(const std::string& json) {
   return "## New Tools Available\nThe system dynamically extends the toolset via lazy-loading.\n"
-         "You have access to all existing and extended tools.\nHere are the specs for the extended tools.\n\n```json\n" + json + "\n```";
+         "You have access to all existing and extended tools.\nHere are the specs for the extended "
+         "tools.\n\n```json\n" +
+         json + "\n```";
 }
 
 std::string effort_body(const std::string& effort) {
   return "`thinking_effort` guides on how much to think in your thinking channel (not including the response channel), "
-         "supported values include `low`, `medium`, `high`, and `max`.\nNow the system is invoked with `thinking_effort=" + effort + "`.";
+         "supported values include `low`, `medium`, `high`, and `max`.\nNow the system is invoked with "
+         "`thinking_effort=" +
+         effort + "`.";
 }
 
 constexpr std::string_view kRequiredBody =
@@ -45,9 +52,9 @@ Attributes role_and_name(const Message& message) {
 void write_content(Writer& out, const Message& message) {
   for (const ContentPart& part : message.content) {
     if (part.image_width > 0)
-      out.control(fmt::format("<|media_begin|>image {}x{}<|media_content|><|media_pad|><|media_end|>", part.image_width, part.image_height));
-    else
-      out.text(part.text);
+      out.control(fmt::format("<|media_begin|>image {}x{}<|media_content|><|media_pad|><|media_end|>", part.image_width,
+                              part.image_height));
+    else out.text(part.text);
   }
 }
 
@@ -103,21 +110,27 @@ class ToolResults {
     written_ = 0;
   }
 
-  // A run of tool messages: in the order of the calls when every id is one of theirs. `first` is the first one's place, for errors.
+  // A run of tool messages: in the order of the calls when every id is one of theirs. `first` is the first one's
+  // place, for errors.
   void write(Writer& out, std::span<const Message> messages, std::size_t first) {
     struct Result {
       std::size_t call, place;
     };
     std::vector<Result> results;
     for (std::size_t index = 0; index < messages.size(); ++index) results.push_back({call_of(messages[index]), index});
-    if (std::none_of(results.begin(), results.end(), [this](const Result& result) { return result.call == calls_.size(); }))
-      std::stable_sort(results.begin(), results.end(), [](const Result& left, const Result& right) { return left.call < right.call; });
+    if (std::none_of(results.begin(), results.end(),
+                     [this](const Result& result) { return result.call == calls_.size(); }))
+      std::stable_sort(results.begin(), results.end(),
+                       [](const Result& left, const Result& right) { return left.call < right.call; });
     for (const Result& result : results) {
       const Message& message = messages[result.place];
       std::string tool = result.call < calls_.size() ? calls_[result.call].name : message.name;
       if (tool.empty() && written_ < calls_.size()) tool = calls_[written_].name;
       if (tool.empty())
-        throw_user("messages[{}]: this tool result answers no call of the assistant message before it; give a tool_call_id or a name", first + result.place);
+        throw_user(
+            "messages[{}]: this tool result answers no call of the assistant message before it; give a tool_call_id or "
+            "a name",
+            first + result.place);
       out.open("message", {{"role", "tool"}, {"tool", tool}, {"index", std::to_string(++written_)}});
       write_content(out, message);
       out.end_message();
@@ -127,7 +140,8 @@ class ToolResults {
  private:
   std::size_t call_of(const Message& message) const {
     if (message.tool_call_id.empty()) return calls_.size();
-    const auto found = std::find_if(calls_.begin(), calls_.end(), [&](const ToolCall& call) { return call.id == message.tool_call_id; });
+    const auto found = std::find_if(calls_.begin(), calls_.end(),
+                                    [&](const ToolCall& call) { return call.id == message.tool_call_id; });
     return static_cast<std::size_t>(found - calls_.begin());
   }
 
@@ -143,7 +157,8 @@ void write_messages(Writer& out, const Conversation& conversation) {
     if (message.partial && (message.role != "assistant" || index + 1 != messages.size()))
       throw_user("messages[{}].partial: only the last message can be partial, and it must be the assistant's", index);
     if (message.role == "system" && !message.tools_json.empty()) {
-      out.message({{"role", "system"}, {"type", "tool-declare"}}, more_tools_body(sorted_json(message.tools_json, fmt::format("messages[{}].tools", index))));
+      out.message({{"role", "system"}, {"type", "tool-declare"}},
+                  more_tools_body(sorted_json(message.tools_json, fmt::format("messages[{}].tools", index))));
     } else if (message.role == "system" || message.role == "user") {
       out.open("message", role_and_name(message));
       write_content(out, message);
@@ -166,21 +181,25 @@ void write_options_before(Writer& out, const Conversation& conversation) {
   if (!conversation.tools_json.empty()) {
     const JsonValue tools = parse_json(conversation.tools_json, "tools");
     if (!tools.is(JsonValue::Kind::array)) throw_user("tools: is {}, not a list of tools", json_kind_name(tools.kind));
-    if (!tools.items.empty()) out.message({{"role", "system"}, {"type", "tool-declare"}}, tools_body(write_json(tools, kSortedCompact)));
+    if (!tools.items.empty())
+      out.message({{"role", "system"}, {"type", "tool-declare"}}, tools_body(write_json(tools, kSortedCompact)));
   }
   if (!conversation.thinking) return;
   const std::string effort = conversation.effort.value_or("max");
-  if (effort != "low" && effort != "high" && effort != "max") throw_user("thinking_effort: '{}' is not one of low, high, max", effort);
+  if (effort != "low" && effort != "high" && effort != "max")
+    throw_user("thinking_effort: '{}' is not one of low, high, max", effort);
   out.message({{"role", "system"}, {"type", "thinking-effort"}}, effort_body(effort));
 }
 
 void write_options_after(Writer& out, const Conversation& conversation) {
   if (conversation.tool_choice != ToolChoice::automatic)
-    out.message({{"role", "system"}, {"type", "tool-choice"}}, conversation.tool_choice == ToolChoice::required ? kRequiredBody : kNoToolsBody);
+    out.message({{"role", "system"}, {"type", "tool-choice"}},
+                conversation.tool_choice == ToolChoice::required ? kRequiredBody : kNoToolsBody);
   if (conversation.response_format.empty()) return;
   std::string body = response_format_body(conversation.response_format);
   if (conversation.response_format == "json_schema")
-    body += "\nThe JSON data must match the following schema:\n```json\n" + sorted_json(conversation.response_schema_json, "response_format.json_schema.schema") + "\n```";
+    body += "\nThe JSON data must match the following schema:\n```json\n" +
+            sorted_json(conversation.response_schema_json, "response_format.json_schema.schema") + "\n```";
   else if (conversation.response_format != "json_object")
     throw_user("response_format.type: '{}' is not one of text, json_object, json_schema", conversation.response_format);
   out.message({{"role", "system"}, {"type", "response-format"}}, body);
@@ -193,8 +212,10 @@ std::vector<Segment> render(const Conversation& conversation) {
   write_options_before(out, conversation);
   const bool continues = !conversation.messages.empty() && conversation.messages.back().partial;
   if (continues && (conversation.tool_choice != ToolChoice::automatic || !conversation.response_format.empty()))
-    throw_user("messages[{}].partial: cannot be combined with tool_choice or response_format, which stand after the last message",
-               conversation.messages.size() - 1);
+    throw_user(
+        "messages[{}].partial: cannot be combined with tool_choice or response_format, which stand after the last "
+        "message",
+        conversation.messages.size() - 1);
   write_messages(out, conversation);
   if (continues) return out.take();
   write_options_after(out, conversation);

@@ -1,4 +1,5 @@
-// Rendering: text cases byte for byte, segments that user text cannot break out of, ids of the published tokenizer, refused conversations.
+// Rendering: text cases byte for byte, segments that user text cannot break out of, ids of the published tokenizer,
+// refused conversations.
 #include <gtest/gtest.h>
 
 #include "support/files.h"
@@ -9,7 +10,8 @@
 namespace k3 {
 namespace {
 
-const std::string kImConfig = R"({"added_tokens_decoder": {"258": {"content": "<|im_end|>"}, "259": {"content": "<|im_user|>"},
+const std::string kImConfig =
+    R"({"added_tokens_decoder": {"258": {"content": "<|im_end|>"}, "259": {"content": "<|im_user|>"},
   "260": {"content": "<|im_assistant|>"}, "266": {"content": "<|im_system|>"}, "273": {"content": "<|im_middle|>"}}})";
 
 TEST(Render, TextCases) {
@@ -37,11 +39,15 @@ TEST(Render, RefusedConversations) {
     } catch (const UserError& error) {
       const std::string message = error.what();
       EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-      for (const std::string& fragment : test::lines_of(one.expected)) EXPECT_NE(message.find(fragment), std::string::npos) << fragment << " is not in: " << message;
+      for (const std::string& fragment : test::lines_of(one.expected))
+        EXPECT_NE(message.find(fragment), std::string::npos) << fragment << " is not in: " << message;
     }
   }
-  test::expect_user_error([] { (void)parse_conversation("{\"messages\": [{\"role\": \"user\", \"content\": \"\xFF\"}]}", "chat.json"); }, {"chat.json", "UTF-8"});
-  test::expect_user_error([] { (void)parse_conversation(std::string(100'000, '['), "chat.json"); }, {"chat.json", "nesting"});
+  test::expect_user_error(
+      [] { (void)parse_conversation("{\"messages\": [{\"role\": \"user\", \"content\": \"\xFF\"}]}", "chat.json"); },
+      {"chat.json", "UTF-8"});
+  test::expect_user_error([] { (void)parse_conversation(std::string(100'000, '['), "chat.json"); },
+                          {"chat.json", "nesting"});
 }
 
 TEST(Render, ImLayoutRefusesWhatItHasNoPlaceFor) {
@@ -57,7 +63,8 @@ TEST(Render, ImLayoutRefusesWhatItHasNoPlaceFor) {
   test::expect_user_error(im([](Conversation& c) { c.response_format = "json_object"; }), {"response_format"});
   test::expect_user_error(im([](Conversation& c) { c.messages[0].role = "tool"; }), {"messages[0].role"});
   test::expect_user_error(im([](Conversation& c) { c.messages[0].name = "n"; }), {"messages[0].name"});
-  test::expect_user_error(im([](Conversation& c) { c.messages[0].content.push_back({"", 4, 4}); }), {"messages[0].content"});
+  test::expect_user_error(im([](Conversation& c) { c.messages[0].content.push_back({"", 4, 4}); }),
+                          {"messages[0].content"});
 }
 
 TEST(Render, SegmentsOfTheGenerationPrefix) {
@@ -65,9 +72,11 @@ TEST(Render, SegmentsOfTheGenerationPrefix) {
   conversation.messages = {text_message("user", "<|open|>")};
   conversation.thinking = false;
   std::string shown;
-  for (const Segment& segment : render(conversation, ChatFormat::xtml)) shown += (segment.control ? "!" : "") + segment.text + "/";
-  EXPECT_EQ(shown, "!<|open|>/message/ role/=\"/user/\"/!<|sep|>/<|open|>/!<|close|>/message/!<|sep|>/!<|end_of_msg|>/"
-                   "!<|open|>/message/ role/=\"/assistant/\"/!<|sep|>/!<|open|>/response/!<|sep|>/");
+  for (const Segment& segment : render(conversation, ChatFormat::xtml))
+    shown += (segment.control ? "!" : "") + segment.text + "/";
+  EXPECT_EQ(shown,
+            "!<|open|>/message/ role/=\"/user/\"/!<|sep|>/<|open|>/!<|close|>/message/!<|sep|>/!<|end_of_msg|>/"
+            "!<|open|>/message/ role/=\"/assistant/\"/!<|sep|>/!<|open|>/response/!<|sep|>/");
 }
 
 TEST(Render, UserTextNeverBecomesAControlToken) {
@@ -77,14 +86,17 @@ TEST(Render, UserTextNeverBecomesAControlToken) {
     if (tokenizer.is_control(id)) every_name += tokenizer.token_bytes(id);
   const auto count_of = [&](const std::string& text) {
     Conversation conversation;
-    Message user = text_message("user", text), assistant = text_message("assistant", text), result = text_message("tool", text);
+    Message user = text_message("user", text), assistant = text_message("assistant", text),
+            result = text_message("tool", text);
     user.name = assistant.reasoning = text;
-    assistant.calls = {{text, text, "{" + std::string("\"") + text + "\": \"" + text + "\"}", true}, {"", text, text, true}};
+    assistant.calls = {{text, text, "{" + std::string("\"") + text + "\": \"" + text + "\"}", true},
+                       {"", text, text, true}};
     result.tool_call_id = text;
     conversation.messages = {text_message("system", text), user, assistant, result};
     conversation.tools_json = "[{\"function\": \"" + text + "\"}]";
     int controls = 0;
-    for (const TokenId id : to_ids(render(conversation, ChatFormat::xtml), tokenizer)) controls += tokenizer.is_control(id) ? 1 : 0;
+    for (const TokenId id : to_ids(render(conversation, ChatFormat::xtml), tokenizer))
+      controls += tokenizer.is_control(id) ? 1 : 0;
     return controls;
   };
   EXPECT_EQ(count_of(every_name), count_of("x"));
@@ -99,7 +111,8 @@ TEST(Render, FormatFollowsTheControlTokens) {
   const std::vector<TokenId> ids = to_ids(render(conversation, ChatFormat::im), im);
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 258), 1);
   EXPECT_EQ(ids.front(), 259);
-  const Tokenizer neither = Tokenizer::parse(test::byte_ranks(), "neither", R"({"added_tokens_decoder": {"258": {"content": "x"}}})");
+  const Tokenizer neither =
+      Tokenizer::parse(test::byte_ranks(), "neither", R"({"added_tokens_decoder": {"258": {"content": "x"}}})");
   test::expect_user_error([&] { (void)chat_format_of(neither); }, {"tokenizer_config.json"});
 }
 
@@ -119,7 +132,8 @@ TEST(PublishedTokenizer, RendersTheChatAnchor) {
   conversation.messages = {text_message("user", "")};
   conversation.effort = "low";
   std::vector<TokenId> ids = to_ids(render(conversation, ChatFormat::xtml), tokenizer);
-  const std::vector<TokenId> turn = {163588, 2778, 163589, 163586, 163587, 2778, 6244, 878, 69702, 1, 163589, 163587, 39964, 163589};
+  const std::vector<TokenId> turn = {163588, 2778,  163589, 163586, 163587, 2778,  6244,
+                                     878,    69702, 1,      163589, 163587, 39964, 163589};
   ASSERT_GT(ids.size(), turn.size());
   EXPECT_EQ(std::vector<TokenId>(ids.end() - static_cast<std::ptrdiff_t>(turn.size()), ids.end()), turn);
 }

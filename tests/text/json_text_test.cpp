@@ -10,11 +10,27 @@ namespace {
 std::string compact(const std::string& text) { return write_json(parse_json(text, "x"), kSortedCompact); }
 
 TEST(JsonText, NumbersAsPythonWritesThem) {
-  const std::pair<const char*, const char*> cases[] = {
-      {"0", "0"}, {"-0", "0"}, {"-0.0", "-0.0"}, {"12345678901234567890123", "12345678901234567890123"}, {"1.0", "1.0"}, {"1.50", "1.5"}, {"1e2", "100.0"},
-      {"1E-5", "1e-05"}, {"0.0001", "0.0001"}, {"0.00012345", "0.00012345"}, {"1234567890123456.0", "1234567890123456.0"}, {"1e15", "1000000000000000.0"},
-      {"1e16", "1e+16"}, {"1.5e300", "1.5e+300"}, {"0.1", "0.1"}, {"-2.5e-7", "-2.5e-07"}, {"1e999", "Infinity"}, {"NaN", "NaN"}, {"-Infinity", "-Infinity"},
-      {"123.456", "123.456"}, {"5e-324", "5e-324"}};
+  const std::pair<const char*, const char*> cases[] = {{"0", "0"},
+                                                       {"-0", "0"},
+                                                       {"-0.0", "-0.0"},
+                                                       {"12345678901234567890123", "12345678901234567890123"},
+                                                       {"1.0", "1.0"},
+                                                       {"1.50", "1.5"},
+                                                       {"1e2", "100.0"},
+                                                       {"1E-5", "1e-05"},
+                                                       {"0.0001", "0.0001"},
+                                                       {"0.00012345", "0.00012345"},
+                                                       {"1234567890123456.0", "1234567890123456.0"},
+                                                       {"1e15", "1000000000000000.0"},
+                                                       {"1e16", "1e+16"},
+                                                       {"1.5e300", "1.5e+300"},
+                                                       {"0.1", "0.1"},
+                                                       {"-2.5e-7", "-2.5e-07"},
+                                                       {"1e999", "Infinity"},
+                                                       {"NaN", "NaN"},
+                                                       {"-Infinity", "-Infinity"},
+                                                       {"123.456", "123.456"},
+                                                       {"5e-324", "5e-324"}};
   for (const auto& [text, wanted] : cases) EXPECT_EQ(compact(text), wanted) << text;
 }
 
@@ -26,7 +42,8 @@ TEST(JsonText, Strings) {
 TEST(JsonText, ObjectsAreSortedByCodePointAndKeepTheLastOfEqualKeys) {
   EXPECT_EQ(compact("{\"\uFFFF\": 1, \"\U00010000\": 2, \"b\": 3, \"B\": 4, \"b\": {\"z\": [], \"a\": {}}}"),
             "{\"B\":4,\"b\":{\"a\":{},\"z\":[]},\"\uFFFF\":1,\"\U00010000\":2}");
-  EXPECT_EQ(write_json(parse_json("{\"b\":1,\"a\":[1,{\"c\":2}],\"b\":3}", "x"), kSpaced), "{\"b\": 3, \"a\": [1, {\"c\": 2}]}");
+  EXPECT_EQ(write_json(parse_json("{\"b\":1,\"a\":[1,{\"c\":2}],\"b\":3}", "x"), kSpaced),
+            "{\"b\": 3, \"a\": [1, {\"c\": 2}]}");
 }
 
 TEST(JsonText, PrefixKeepsLiteralsAndIgnoresTheRest) {
@@ -39,7 +56,9 @@ TEST(JsonText, PrefixKeepsLiteralsAndIgnoresTheRest) {
 }
 
 TEST(JsonText, WhatIsNoJsonIsRefused) {
-  for (const char* text : {"", " ", "{", "{\"a\"}", "{\"a\":}", "{a:1}", "{\"a\":1,}", "[1,]", "[1 2]", "tru", "01", "-", "+1", ".5", "\"\\x\"", "\"\\u12g4\"", "\"a\nb\"", "\"", "\"\\", "\"\\u1", "'a'", "1 2", "1.", "1e"})
+  for (const char* text :
+       {"",   " ",  "{",       "{\"a\"}",     "{\"a\":}", "{a:1}", "{\"a\":1,}", "[1,]",   "[1 2]", "tru", "01", "-",
+        "+1", ".5", "\"\\x\"", "\"\\u12g4\"", "\"a\nb\"", "\"",    "\"\\",       "\"\\u1", "'a'",   "1 2", "1.", "1e"})
     test::expect_user_error([&] { (void)parse_json(text, "file"); }, {"file: line "});
 }
 

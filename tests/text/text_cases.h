@@ -1,4 +1,5 @@
-// Text cases: `=== name`, an input, a line `--- kind`, an expected text; the last line end before the next case does not belong to it.
+// Text cases: `=== name`, an input, a line `--- kind`, an expected text; the last line end before the next case does
+// not belong to it.
 #pragma once
 
 #include <string>
@@ -19,9 +20,11 @@ inline std::vector<TextCase> text_cases(const std::string& file) {
   std::vector<TextCase> cases;
   for (std::size_t at = text.find("\n=== "); at != std::string::npos;) {
     const std::size_t next = text.find("\n=== ", at + 1);
-    const std::string body = text.substr(at + 5, next == std::string::npos ? text.size() - 1 - (at + 5) : next - (at + 5));
+    const std::string body =
+        text.substr(at + 5, next == std::string::npos ? text.size() - 1 - (at + 5) : next - (at + 5));
     const std::size_t name_end = body.find('\n'), mark = body.find("\n--- "), kind_end = body.find('\n', mark + 1);
-    if (name_end == std::string::npos || mark == std::string::npos) throw std::runtime_error(file + ": case without --- line: " + body.substr(0, name_end));
+    if (name_end == std::string::npos || mark == std::string::npos)
+      throw std::runtime_error(file + ": case without --- line: " + body.substr(0, name_end));
     TextCase one;
     one.name = body.substr(0, name_end);
     one.input = mark > name_end ? body.substr(name_end + 1, mark - name_end - 1) : std::string();

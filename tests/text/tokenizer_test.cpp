@@ -1,4 +1,5 @@
-// Encoding and decoding: the pattern on frozen cases, merges against a literal restatement of BPE, control tokens, split UTF-8.
+// Encoding and decoding: the pattern on frozen cases, merges against a literal restatement of BPE, control tokens,
+// split UTF-8.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,8 +25,10 @@ std::vector<std::string> pieces_of(const std::string& text) {
 
 // Random text over characters that the pattern tells apart.
 std::string random_text(std::mt19937& random, int characters) {
-  static const std::vector<std::string> alphabet = {"a", "b", "t", "h", "e", "T", "H", "E", " ", " ", "\n", "\r", "\t", "1", "2", "'", "s", "!", ".",
-                                                    "\u4e2d", "\u3005", "\u00e9", "\u0301", "\u00a0", "\u01c5", "\u02b0", "\u0663", "\u017f", "\U0001f44d", "<", "|", ">"};
+  static const std::vector<std::string> alphabet = {
+      "a",      "b",      "t",      "h",      "e",      "T",      "H",          "E", " ",      " ",      "\n",
+      "\r",     "\t",     "1",      "2",      "'",      "s",      "!",          ".", "\u4e2d", "\u3005", "\u00e9",
+      "\u0301", "\u00a0", "\u01c5", "\u02b0", "\u0663", "\u017f", "\U0001f44d", "<", "|",      ">"};
   std::string text;
   for (int index = 0; index < characters; ++index) text += alphabet[random() % alphabet.size()];
   return text;
@@ -53,7 +56,8 @@ std::vector<TokenId> merge_by_definition(const RankTable& table, const std::stri
 
 TEST(Pretokenize, CutsAsThePatternDoes) {
   for (const auto& entry : test::read_json("text/pretokens.json"))
-    EXPECT_EQ(pieces_of(entry["text"].get<std::string>()), entry["pieces"].get<std::vector<std::string>>()) << entry["text"];
+    EXPECT_EQ(pieces_of(entry["text"].get<std::string>()), entry["pieces"].get<std::vector<std::string>>())
+        << entry["text"];
 }
 
 TEST(Pretokenize, HugeInputIsCutWhereTheReferenceCuts) {
@@ -77,17 +81,20 @@ TEST(Pretokenize, HugeInputIsCutWhereTheReferenceCuts) {
 }
 
 TEST(Ranks, MergesFollowTheDefinition) {
-  const std::string file = train_bpe(std::vector<std::string>{read_file(test::data("text/pretokens.json")), std::string(500, 'a') + " " + std::string(200, 'b')},
+  const std::string file = train_bpe(std::vector<std::string>{read_file(test::data("text/pretokens.json")),
+                                                              std::string(500, 'a') + " " + std::string(200, 'b')},
                                      {.ranks = 330, .split_digits = false, .max_bytes = 1 << 20});
   const RankTable table = RankTable::parse(file, "test");
   std::mt19937 random(1);
   for (int round = 0; round < 400; ++round) {
     std::string piece;  // both the short and the long way (more than 96 bytes)
     const int length = round % 4 == 0 ? 97 + static_cast<int>(random() % 200) : 1 + static_cast<int>(random() % 96);
-    for (int index = 0; index < length; ++index) piece += round % 3 == 0 ? "ab"[random() % 2] : "aabeht cx\\u0"[random() % 12];
+    for (int index = 0; index < length; ++index)
+      piece += round % 3 == 0 ? "ab"[random() % 2] : "aabeht cx\\u0"[random() % 12];
     std::vector<TokenId> ids;
     table.encode_piece(piece, ids);
-    EXPECT_EQ(ids, table.find(piece) >= 0 ? std::vector<TokenId>{table.find(piece)} : merge_by_definition(table, piece)) << piece;
+    EXPECT_EQ(ids, table.find(piece) >= 0 ? std::vector<TokenId>{table.find(piece)} : merge_by_definition(table, piece))
+        << piece;
   }
 }
 
@@ -148,7 +155,8 @@ TEST(Tokenizer, StreamHoldsBackSplitCharactersAndReplacesInvalidOnes) {
   std::mt19937 random(3);
   for (int round = 0; round < 2000; ++round) {  // any bytes: pieces joined = decode at once
     std::vector<TokenId> ids;
-    for (int index = 0; index < 12; ++index) ids.push_back(static_cast<TokenId>("\x41\x80\xBF\xC3\xE4\xED\xA0\xF0\x9F\x90\xF4\xFF"[random() % 12] & 0xFF));
+    for (int index = 0; index < 12; ++index)
+      ids.push_back(static_cast<TokenId>("\x41\x80\xBF\xC3\xE4\xED\xA0\xF0\x9F\x90\xF4\xFF"[random() % 12] & 0xFF));
     StreamDecoder any(bytes);
     std::string streamed;
     for (const TokenId id : ids) streamed += any.push(id);
@@ -159,7 +167,8 @@ TEST(Tokenizer, StreamHoldsBackSplitCharactersAndReplacesInvalidOnes) {
 TEST(Tokenizer, InvalidUtf8IsEncodedAsReplacementCharacters) {
   const Tokenizer& tokenizer = test::small_tokenizer();
   EXPECT_EQ(tokenizer.encode("a\xFF\xE4\xB8z"), tokenizer.encode("a\uFFFD\uFFFDz"));
-  EXPECT_EQ(tokenizer.encode("\xED\xA0\x80"), tokenizer.encode("\uFFFD\uFFFD\uFFFD"));  // a surrogate is three invalid parts
+  EXPECT_EQ(tokenizer.encode("\xED\xA0\x80"),
+            tokenizer.encode("\uFFFD\uFFFD\uFFFD"));  // a surrogate is three invalid parts
   test::expect_user_error([] { require_utf8("abc\xFF", "prompt.txt"); }, {"prompt.txt", "byte 3", "0xff"});
 }
 
@@ -192,7 +201,8 @@ TEST(Tokenizer, SpecialMatchingIsOnlyOnWhereAskedFor) {
 
 TEST(Tokenizer, ConfigNamesTheControlTokens) {
   const auto with = [](const std::string& config) { return Tokenizer::parse(test::byte_ranks(), "folder", config); };
-  const Tokenizer im = with(R"({"added_tokens_decoder": {"258": {"content": "<|im_end|>", "special": true}, "259": {"content": "<|im_user|>"}}})");
+  const Tokenizer im = with(
+      R"({"added_tokens_decoder": {"258": {"content": "<|im_end|>", "special": true}, "259": {"content": "<|im_user|>"}}})");
   EXPECT_EQ(im.control("<|im_end|>"), 258);
   EXPECT_EQ(im.encode_with_control("<|im_user|>x"), (std::vector<TokenId>{259, 'x'}));
   EXPECT_FALSE(im.find_control("<|open|>"));
@@ -201,13 +211,18 @@ TEST(Tokenizer, ConfigNamesTheControlTokens) {
   test::expect_user_error([&] { with("[1]"); }, {"folder", "JSON object"});
   test::expect_user_error([&] { with(R"({"added_tokens_decoder": [1]})"); }, {"added_tokens_decoder"});
   test::expect_user_error([&] { with(R"({"added_tokens_decoder": {"x": {"content": "a"}}})"); }, {"'x'"});
-  test::expect_user_error([&] { with(R"({"added_tokens_decoder": {"163586": {"content": "a"}}})"); }, {"163586", "256..511"});
-  test::expect_user_error([&] { with(R"({"added_tokens_decoder": {"258": {"content": 3}}})"); }, {"added_tokens_decoder.258.content"});
-  test::expect_user_error([&] { with(R"({"added_tokens_decoder": {"258": {"content": "a"}, "259": {"content": "a"}}})"); }, {"two ids", "'a'"});
+  test::expect_user_error([&] { with(R"({"added_tokens_decoder": {"163586": {"content": "a"}}})"); },
+                          {"163586", "256..511"});
+  test::expect_user_error([&] { with(R"({"added_tokens_decoder": {"258": {"content": 3}}})"); },
+                          {"added_tokens_decoder.258.content"});
+  test::expect_user_error(
+      [&] { with(R"({"added_tokens_decoder": {"258": {"content": "a"}, "259": {"content": "a"}}})"); },
+      {"two ids", "'a'"});
 }
 
 TEST(Ranks, LongPiecesStayFast) {  // quadratic merging would take minutes here
-  const std::string file = train_bpe(std::vector<std::string>{std::string(64, 'a')}, {.ranks = 260, .split_digits = false, .max_bytes = 64});
+  const std::string file =
+      train_bpe(std::vector<std::string>{std::string(64, 'a')}, {.ranks = 260, .split_digits = false, .max_bytes = 64});
   const RankTable table = RankTable::parse(file, "test");
   std::vector<TokenId> ids;
   table.encode_piece(std::string(1'000'000, 'a'), ids);
@@ -219,10 +234,23 @@ TEST(PublishedTokenizer, GivesTheFrozenIds) {
   const Tokenizer tokenizer = Tokenizer::load(*folder);
   EXPECT_EQ(tokenizer.ranks(), 163'584);
   EXPECT_EQ(tokenizer.vocab(), 163'840);
-  for (const auto& [name, id] : std::vector<std::pair<std::string, TokenId>>{{"[BOS]", 163584}, {"[EOS]", 163585}, {"<|end_of_msg|>", 163586},
-           {"<|open|>", 163587}, {"<|close|>", 163588}, {"<|sep|>", 163589}, {"[start_header_id]", 163590}, {"[end_header_id]", 163591},
-           {"[EOT]", 163593}, {"<|media_begin|>", 163602}, {"<|media_content|>", 163603}, {"<|media_end|>", 163604}, {"<|media_pad|>", 163605},
-           {"<osagent_mode>", 163649}, {"<|reserved_token_163837|>", 163837}, {"[UNK]", 163838}, {"[PAD]", 163839}})
+  for (const auto& [name, id] : std::vector<std::pair<std::string, TokenId>>{{"[BOS]", 163584},
+                                                                             {"[EOS]", 163585},
+                                                                             {"<|end_of_msg|>", 163586},
+                                                                             {"<|open|>", 163587},
+                                                                             {"<|close|>", 163588},
+                                                                             {"<|sep|>", 163589},
+                                                                             {"[start_header_id]", 163590},
+                                                                             {"[end_header_id]", 163591},
+                                                                             {"[EOT]", 163593},
+                                                                             {"<|media_begin|>", 163602},
+                                                                             {"<|media_content|>", 163603},
+                                                                             {"<|media_end|>", 163604},
+                                                                             {"<|media_pad|>", 163605},
+                                                                             {"<osagent_mode>", 163649},
+                                                                             {"<|reserved_token_163837|>", 163837},
+                                                                             {"[UNK]", 163838},
+                                                                             {"[PAD]", 163839}})
     EXPECT_EQ(tokenizer.control(name), id) << name;
   for (const auto& entry : test::read_json("text/k3_ids.json")) {
     const auto text = entry["text"].get<std::string>();

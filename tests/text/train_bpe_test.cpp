@@ -37,7 +37,8 @@ std::vector<std::string> train_by_definition(const std::string& text, std::size_
     int most = 0;
     for (const auto& [pair, count] : counts)
       if (count > most) most = count, best = pair;
-    const std::string left = tokens[static_cast<std::size_t>(best.first)], right = tokens[static_cast<std::size_t>(best.second)];
+    const std::string left = tokens[static_cast<std::size_t>(best.first)],
+                      right = tokens[static_cast<std::size_t>(best.second)];
     if (ids.emplace(left + right, static_cast<int>(tokens.size())).second) tokens.push_back(left + right);
     for (auto& word : words)
       for (std::size_t at = 0; at + 1 < word.size(); ++at)
@@ -61,7 +62,8 @@ TEST(TrainBpe, EqualsTrainingByDefinition) {
 TEST(TrainBpe, SplitDigitsKeepsEveryDigitAlone) {
   std::string text;
   std::mt19937 random(5);
-  for (int index = 0; index < 4000; ++index) text += fmt::format("{} apples, {} pears and\u00bd{}\n", random() % 10, random() % 1000, random() % 100);
+  for (int index = 0; index < 4000; ++index)
+    text += fmt::format("{} apples, {} pears and\u00bd{}\n", random() % 10, random() % 1000, random() % 100);
   const std::vector<std::string> documents = {text};
   const Tokenizer split = Tokenizer::parse(train_bpe(documents, {.ranks = 268, .split_digits = true}), "split");
   EXPECT_EQ(split.encode("1234567890").size(), 10u);
@@ -73,7 +75,9 @@ TEST(TrainBpe, SplitDigitsKeepsEveryDigitAlone) {
 TEST(TrainBpe, LooksAtNoMoreTextThanAskedFor) {
   const std::string head = "the theme then there the other ";
   const auto first_only = train_bpe(std::vector<std::string>{head}, {.ranks = 262});
-  EXPECT_EQ(train_bpe(std::vector<std::string>{head, "zzzz zzzz zzzz"}, {.ranks = 262, .max_bytes = static_cast<std::int64_t>(head.size())}), first_only);
+  EXPECT_EQ(train_bpe(std::vector<std::string>{head, "zzzz zzzz zzzz"},
+                      {.ranks = 262, .max_bytes = static_cast<std::int64_t>(head.size())}),
+            first_only);
   EXPECT_NE(train_bpe(std::vector<std::string>{head, "zzzz zzzz zzzz"}, {.ranks = 262}), first_only);
 }
 

@@ -1,5 +1,5 @@
-// The output parser: text cases, and as properties: any split of the text gives the same events, no input fails or loses text,
-// and what the renderer writes is read back.
+// The output parser: text cases, and as properties: any split of the text gives the same events, no input fails or
+// loses text, and what the renderer writes is read back.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -16,7 +16,8 @@ namespace {
 
 using Kind = XtmlEvent::Kind;
 
-const std::vector<std::string> kControls = {"<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>", "<|media_pad|>", "[EOS]"};
+const std::vector<std::string> kControls = {"<|open|>",       "<|close|>",     "<|sep|>",
+                                            "<|end_of_msg|>", "<|media_pad|>", "[EOS]"};
 
 struct Piece {
   std::string text;
@@ -57,7 +58,8 @@ std::vector<XtmlEvent> parse(const std::vector<Piece>& pieces, XtmlParser::Start
   for (const Piece& piece : pieces) {
     if (piece.control) take(parser.control(piece.text));
     else
-      for (std::size_t at = 0, length = 0; at < piece.text.size(); at += length) take(parser.text(std::string_view(piece.text).substr(at, length = next_length())));
+      for (std::size_t at = 0, length = 0; at < piece.text.size(); at += length)
+        take(parser.text(std::string_view(piece.text).substr(at, length = next_length())));
   }
   take(parser.finish());
   EXPECT_TRUE(parser.finish().empty());
@@ -77,7 +79,9 @@ std::string shown(const std::vector<XtmlEvent>& events) {
       case Kind::content: out += "content " + text; break;
       case Kind::reasoning_is_content: out += "reasoning_is_content"; break;
       case Kind::call_begin: out += fmt::format("call {} {}", event.index, text); break;
-      case Kind::argument_begin: out += fmt::format("argument_begin {} {} {}", event.index, write_json_string(event.key), event.type); break;
+      case Kind::argument_begin:
+        out += fmt::format("argument_begin {} {} {}", event.index, write_json_string(event.key), event.type);
+        break;
       case Kind::argument: out += "argument " + text; break;
       case Kind::argument_end: out += "argument_end"; break;
       case Kind::call_end: out += fmt::format("call_end {}", event.index); break;
@@ -99,17 +103,43 @@ TEST(XtmlParser, TextCases) {
     const auto whole = parse_whole(one.input, start);
     EXPECT_EQ(shown(whole), one.expected + "\n");
     EXPECT_EQ(parse(pieces_of(one.input), start, [] { return 1; }), whole);
-    for (int round = 0; round < 20; ++round) EXPECT_EQ(parse(pieces_of(one.input), start, [&] { return 1 + random() % 7; }), whole);
+    for (int round = 0; round < 20; ++round)
+      EXPECT_EQ(parse(pieces_of(one.input), start, [&] { return 1 + random() % 7; }), whole);
   }
 }
 
 std::string random_output(std::mt19937& random) {
-  static const std::vector<std::string> parts = {"<|open|>", "<|close|>", "<|sep|>", "<|open|>", "<|close|>", "<|sep|>", "think", "response", "tools", "call",
-      "call tool=\"f\" index=\"1\"", "argument", "argument key=\"k\" type=\"string\"", "message", "text", " ", "\n", "=\"", "\"", "&quot;", "{\"a\": 1}", "\u4e2d", "\xF0\x9F",
-      "<|open|>call tool=\"g\"<|sep|>", "<|open|>argument key=\"a\" type=\"number\"<|sep|>", "<|close|>argument<|sep|>", "<|close|>call<|sep|>"};
+  static const std::vector<std::string> parts = {"<|open|>",
+                                                 "<|close|>",
+                                                 "<|sep|>",
+                                                 "<|open|>",
+                                                 "<|close|>",
+                                                 "<|sep|>",
+                                                 "think",
+                                                 "response",
+                                                 "tools",
+                                                 "call",
+                                                 "call tool=\"f\" index=\"1\"",
+                                                 "argument",
+                                                 "argument key=\"k\" type=\"string\"",
+                                                 "message",
+                                                 "text",
+                                                 " ",
+                                                 "\n",
+                                                 "=\"",
+                                                 "\"",
+                                                 "&quot;",
+                                                 "{\"a\": 1}",
+                                                 "\u4e2d",
+                                                 "\xF0\x9F",
+                                                 "<|open|>call tool=\"g\"<|sep|>",
+                                                 "<|open|>argument key=\"a\" type=\"number\"<|sep|>",
+                                                 "<|close|>argument<|sep|>",
+                                                 "<|close|>call<|sep|>"};
   static const std::vector<std::string> rare = {"<|end_of_msg|>", "[EOS]", "<|media_pad|>", std::string(5000, 'x')};
   std::string text;
-  for (int count = static_cast<int>(random() % 40); count > 0; --count) text += random() % 60 == 0 ? rare[random() % rare.size()] : parts[random() % parts.size()];
+  for (int count = static_cast<int>(random() % 40); count > 0; --count)
+    text += random() % 60 == 0 ? rare[random() % rare.size()] : parts[random() % parts.size()];
   return text;
 }
 
@@ -142,8 +172,17 @@ TEST(XtmlParser, NoTextIsLost) {
   for (int round = 0; round < 5000; ++round) {
     std::string input, written;
     for (int count = static_cast<int>(random() % 30); count > 0; --count) {
-      static const std::vector<std::string> markers = {"<|open|>think<|sep|>", "<|close|>think<|sep|>", "<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|open|>tools<|sep|>",
-          "<|close|>tools<|sep|>", "<|open|>call tool=\"f\"<|sep|>", "<|close|>call<|sep|>", "<|open|>argument key=\"k\" type=\"string\"<|sep|>", "<|close|>argument<|sep|>", "<|sep|>"};
+      static const std::vector<std::string> markers = {"<|open|>think<|sep|>",
+                                                       "<|close|>think<|sep|>",
+                                                       "<|open|>response<|sep|>",
+                                                       "<|close|>response<|sep|>",
+                                                       "<|open|>tools<|sep|>",
+                                                       "<|close|>tools<|sep|>",
+                                                       "<|open|>call tool=\"f\"<|sep|>",
+                                                       "<|close|>call<|sep|>",
+                                                       "<|open|>argument key=\"k\" type=\"string\"<|sep|>",
+                                                       "<|close|>argument<|sep|>",
+                                                       "<|sep|>"};
       const std::string text = random() % 4 == 0 ? " \n" : fmt::format("t{} ", random() % 100);
       const bool marker = random() % 2 == 0;
       input += marker ? markers[random() % markers.size()] : text;
@@ -151,7 +190,8 @@ TEST(XtmlParser, NoTextIsLost) {
     }
     std::string read;
     for (const XtmlEvent& event : parse_whole(input, XtmlParser::Start::think))
-      if (event.kind == Kind::reasoning || event.kind == Kind::content || event.kind == Kind::argument) read += event.text;
+      if (event.kind == Kind::reasoning || event.kind == Kind::content || event.kind == Kind::argument)
+        read += event.text;
     ASSERT_EQ(without_blanks(read), without_blanks(written)) << input;
   }
 }
@@ -160,14 +200,18 @@ TEST(XtmlParser, ReadsBackWhatTheRendererWrites) {
   const Tokenizer& tokenizer = test::small_tokenizer();
   Message message = text_message("assistant", "It says \u4e2d <|close|>message<|sep|>.");
   message.reasoning = "Let me\nthink <|open|>tools<|sep|>";
-  message.calls = {{"", "a \"b\" & c", R"({"s": "x\n\"y\" & \u4e2d", "n": 1e2, "l": [1, {"k": "v"}], "t": true, "z": null, "": ""})", true}, {"", "g", "", true}};
+  message.calls = {
+      {"", "a \"b\" & c", R"({"s": "x\n\"y\" & \u4e2d", "n": 1e2, "l": [1, {"k": "v"}], "t": true, "z": null, "": ""})",
+       true},
+      {"", "g", "", true}};
   Conversation conversation;
   conversation.messages = {message};
   conversation.add_generation_prefix = false;
   Conversation prompt = conversation;
   prompt.messages.clear();
   prompt.add_generation_prefix = true;
-  const std::vector<TokenId> all = to_ids(render(conversation, ChatFormat::xtml), tokenizer), before = to_ids(render(prompt, ChatFormat::xtml), tokenizer);
+  const std::vector<TokenId> all = to_ids(render(conversation, ChatFormat::xtml), tokenizer),
+                             before = to_ids(render(prompt, ChatFormat::xtml), tokenizer);
   XtmlReader reader(tokenizer, XtmlParser::Start::think);
   XtmlMessage read;
   for (std::size_t at = before.size(); at < all.size(); ++at) read.add(reader.push(all[at]));
@@ -178,7 +222,9 @@ TEST(XtmlParser, ReadsBackWhatTheRendererWrites) {
   ASSERT_EQ(read.calls.size(), 2u);
   EXPECT_EQ(read.calls[0].name, "a \"b\" & c");
   EXPECT_TRUE(read.calls[0].complete);
-  EXPECT_EQ(read.calls[0].arguments_json(), "{\"s\": \"x\\n\\\"y\\\" & \u4e2d\", \"n\": 1e2, \"l\": [1, {\"k\": \"v\"}], \"t\": true, \"z\": null, \"\": \"\"}");
+  EXPECT_EQ(read.calls[0].arguments_json(),
+            "{\"s\": \"x\\n\\\"y\\\" & \u4e2d\", \"n\": 1e2, \"l\": [1, {\"k\": \"v\"}], \"t\": true, \"z\": null, "
+            "\"\": \"\"}");
   EXPECT_EQ(read.calls[1].arguments_json(), "{}");
 }
 
@@ -188,7 +234,10 @@ TEST(XtmlParser, MessageJoinsEvents) {
   EXPECT_EQ(message.content, "The answer is 4.");
   EXPECT_EQ(message.reasoning, "");
   XtmlMessage broken;
-  broken.add(parse_whole("<|open|>call tool=\"f\"<|sep|><|open|>argument key=\"n\" type=\"number\"<|sep|>1 2<|close|>argument<|sep|><|open|>argument key=\"s\" type=\"string\"<|sep|>tr\"ue", XtmlParser::Start::response));
+  broken.add(
+      parse_whole("<|open|>call tool=\"f\"<|sep|><|open|>argument key=\"n\" type=\"number\"<|sep|>1 "
+                  "2<|close|>argument<|sep|><|open|>argument key=\"s\" type=\"string\"<|sep|>tr\"ue",
+                  XtmlParser::Start::response));
   ASSERT_EQ(broken.calls.size(), 1u);
   EXPECT_FALSE(broken.calls[0].complete);
   EXPECT_EQ(broken.calls[0].arguments_json(), "{\"n\": \"1 2\", \"s\": \"tr\\\"ue\"}");
