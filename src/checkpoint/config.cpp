@@ -325,7 +325,7 @@ std::int64_t ModelConfig::moe_layers() const {
 ModelConfig parse_config(const std::string& text, const std::string& name) {
   if (static_cast<std::int64_t>(text.size()) > kMaxConfigBytes)
     throw_user("{}: is {} bytes long; a config.json has a few thousand, so this is another file", name, text.size());
-  const Json root = parse_json(text, name);
+  const Json root = parse_json_tree(text, name);
   ConfigFields top(root, name, "");
   const std::string type = top.text("model_type");
   ModelConfig config;

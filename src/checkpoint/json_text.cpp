@@ -41,7 +41,7 @@ void check_depth(std::string_view text, const std::string& name) {
 
 }  // namespace
 
-Json parse_json(std::string_view text, const std::string& name) {
+Json parse_json_tree(std::string_view text, const std::string& name) {
   check_depth(text, name);
   std::vector<std::set<std::string>> open_objects;  // keys seen, innermost object last
   const auto watch = [&](int, Json::parse_event_t event, Json& value) {

@@ -8,6 +8,6 @@
 
 namespace k3 {
 
-nlohmann::json parse_json(std::string_view text, const std::string& name_for_errors);
+nlohmann::json parse_json_tree(std::string_view text, const std::string& name_for_errors);
 
 }  // namespace k3

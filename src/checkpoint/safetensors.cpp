@@ -114,7 +114,7 @@ std::vector<TensorView> parse_safetensors(std::span<const std::byte> bytes, cons
   const std::string file = path.string();
   const std::uint64_t length = header_length(bytes, file);
   const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, length);
-  const Json root = parse_json(header, file + " (header)");
+  const Json root = parse_json_tree(header, file + " (header)");
   if (!root.is_object()) throw_user("{}: the header must be a JSON object", file);
   const std::span<const std::byte> data = bytes.subspan(kLengthBytes + length);
   std::vector<Entry> entries;
@@ -157,7 +157,7 @@ void Checkpoint::open_index(const fs::path& index) {
   const MappedFile map(index);
   const std::string file = index.string();
   if (static_cast<std::int64_t>(map.bytes().size()) > kMaxIndexBytes) throw_user("{}: is {} bytes long; this is not an index", file, map.bytes().size());
-  const Json root = parse_json({reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size()}, file);
+  const Json root = parse_json_tree({reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size()}, file);
   if (!root.is_object() || !root.contains("weight_map") || !root["weight_map"].is_object())
     throw_user("{}: weight_map is missing; it must map tensor names to shard files", file);
   const Json& weight_map = root["weight_map"];

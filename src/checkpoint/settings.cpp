@@ -85,7 +85,11 @@ std::string with_settings(const std::string& config_text, const std::vector<std:
   if (whole("num_attention_heads") && !set.contains("num_key_value_heads")) text["num_key_value_heads"] = text["num_attention_heads"];
   if (whole("hidden_size") && root.contains("vision_config") && root["vision_config"].is_object() && !set.contains("vision_config.text_hidden_size"))
     root["vision_config"]["text_hidden_size"] = text["hidden_size"];
-  return root.dump(2) + "\n";
+  try {
+    return root.dump(2) + "\n";
+  } catch (const Json::type_error&) {
+    throw_user("--set: a key or value is not valid UTF-8 text");
+  }
 }
 
 }  // namespace k3

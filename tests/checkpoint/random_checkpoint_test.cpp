@@ -138,6 +138,12 @@ TEST(RandomCheckpoint, ValuesOfEachKind) {
   for (const std::byte scale : scales.bytes) EXPECT_TRUE(scale == std::byte{119} || scale == std::byte{120});
 }
 
+TEST(Settings, TextThatIsNotUtf8) {
+  const std::string text = write_config(kimi_k3_config());
+  expect_user_error([&] { with_settings(text, {"hidden_size=\xff\xfe"}); }, {"not valid UTF-8"});
+  expect_user_error([&] { with_settings(text, {"\x97=3"}); }, {"not valid UTF-8"});
+}
+
 TEST(Settings, EveryCase) {
   const std::vector<TextCase> cases = text_cases("checkpoint/settings.txt");
   EXPECT_GT(cases.size(), 8u);
