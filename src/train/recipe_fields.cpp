@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <limits>
 #include <sstream>
@@ -17,6 +18,23 @@ std::string without_underscores(std::string text) {
   return text;
 }
 
+// The text without comments: the versions of the parser disagree about comments behind a table's name.
+std::string without_comments(const std::string& text) {
+  std::istringstream input(text);
+  std::string result, line;
+  while (std::getline(input, line)) {
+    char quote = 0;
+    std::size_t end = 0;
+    for (; end < line.size() && (quote != 0 || line[end] != '#'); ++end) {
+      if (quote == 0 && (line[end] == '"' || line[end] == '\'')) quote = line[end];
+      else if (line[end] == quote) quote = 0;
+    }
+    while (end > 0 && std::isspace(static_cast<unsigned char>(line[end - 1]))) --end;
+    result.append(line, 0, end).push_back('\n');
+  }
+  return result;
+}
+
 template <class Number>
 bool parse_whole(const std::string& text, Number& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -27,7 +45,7 @@ bool parse_whole(const std::string& text, Number& value) {
 
 RecipeFields::RecipeFields(const std::filesystem::path& path, const std::vector<std::pair<std::string, std::string>>& settings)
     : path_(path) {
-  std::istringstream input(read_file(path));
+  std::istringstream input(without_comments(read_file(path)));
   std::vector<CLI::ConfigItem> items;
   try {
     items = CLI::ConfigTOML().from_config(input);

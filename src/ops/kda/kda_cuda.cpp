@@ -41,10 +41,12 @@ kernel::ForwardInputs forward_inputs(const Tensor& q, const Tensor& k, const Ten
   return in;
 }
 
-// Inputs contiguous; q, k, v of one dtype, g, beta and state fp32; `state` may be undefined. -> out, final state.
+// Inputs contiguous; q, k, v of one dtype, g, beta and state fp32. -> out, final state.
 struct KdaFunction : torch::autograd::Function<KdaFunction> {
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
-                                                const Tensor& g, const Tensor& beta, const Tensor& state, const Tensor& starts, bool keep) {
+                                                const Tensor& g, const Tensor& beta, const std::optional<Tensor>& initial_state, const Tensor& starts,
+                                                bool keep) {
+    const Tensor state = initial_state.value_or(Tensor());
     const c10::cuda::CUDAGuard guard(q.device());
     const kernel::ForwardInputs in = forward_inputs(q, k, v, g, beta, starts, state);
     const kernel::Keep mode = keep ? kernel::Keep::for_backward : kernel::Keep::nothing;
@@ -53,7 +55,7 @@ struct KdaFunction : torch::autograd::Function<KdaFunction> {
     Tensor kept = workspace(kernel::forward_workspace_bytes(in.shape, mode), q);
     C10_CUDA_CHECK(kernel::forward(in, {kernel::Type::fp32, mutable_rows(out), final_state.mutable_data_ptr<float>()}, mode, kept.mutable_data_ptr(),
                                    c10::cuda::getCurrentCUDAStream()));
-    if (keep) context->save_for_backward({q, k, v, g, beta, state.defined() ? state : Tensor(), starts, kept});
+    if (keep) context->save_for_backward({q, k, v, g, beta, state, starts, kept});
     return {out, final_state};
   }
 
@@ -96,9 +98,9 @@ KdaResult kda_cuda(const KdaInputs& in, const RowPlan& plan, const Tensor& initi
   const auto values = [&](const Tensor& x) { return x.to(type).contiguous(); };
   const auto wide = [&](const Tensor& x) { return x.to(at::kFloat).contiguous(); };
   const std::vector<std::int32_t> starts(plan.starts.begin(), plan.starts.end());
-  const Tensor state = initial_state.defined() ? wide(initial_state) : Tensor();
+  const std::optional<Tensor> state = initial_state.defined() ? std::optional<Tensor>(wide(initial_state)) : std::nullopt;
   const bool keep = at::GradMode::is_enabled() && (in.q.requires_grad() || in.k.requires_grad() || in.v.requires_grad() || in.g.requires_grad() ||
-                                                   in.beta.requires_grad() || (state.defined() && state.requires_grad()));
+                                                   in.beta.requires_grad() || (state && state->requires_grad()));
   const auto result = KdaFunction::apply(values(in.q), values(in.k), values(in.v), wide(in.g), wide(in.beta), state,
                                          at::tensor(starts, at::kInt).to(in.q.device(), /*non_blocking=*/true), keep);
   return {result[0], result[1]};
