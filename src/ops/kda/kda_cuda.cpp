@@ -98,7 +98,8 @@ KdaResult kda_cuda(const KdaInputs& in, const RowPlan& plan, const Tensor& initi
   const auto values = [&](const Tensor& x) { return x.to(type).contiguous(); };
   const auto wide = [&](const Tensor& x) { return x.to(at::kFloat).contiguous(); };
   const std::vector<std::int32_t> starts(plan.starts.begin(), plan.starts.end());
-  const std::optional<Tensor> state = initial_state.defined() ? std::optional<Tensor>(wide(initial_state)) : std::nullopt;
+  std::optional<Tensor> state;
+  if (initial_state.defined()) state = wide(initial_state);
   const bool keep = at::GradMode::is_enabled() && (in.q.requires_grad() || in.k.requires_grad() || in.v.requires_grad() || in.g.requires_grad() ||
                                                    in.beta.requires_grad() || (state && state->requires_grad()));
   const auto result = KdaFunction::apply(values(in.q), values(in.k), values(in.v), wide(in.g), wide(in.beta), state,
