@@ -1,5 +1,6 @@
-// safetensors: any bytes either are refused with a one-line UserError or give tensors that lie within the file. Inputs that begin with
-// an odd byte are a header text, to which length and data are added, because few random lengths are right.
+// safetensors: any bytes either are refused with a one-line UserError or give tensors that lie within the file. Inputs
+// that begin with an odd byte are a header text, to which length and data are added, because few random lengths are
+// right.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -20,7 +21,9 @@ void try_file(const std::string& file) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(file));
   std::size_t total = 0;
   for (const k3::TensorView& view : k3::parse_safetensors(bytes, "fuzz")) {
-    if (!view.bytes.empty() && (view.bytes.data() < bytes.data() || view.bytes.data() + view.bytes.size() > bytes.data() + bytes.size())) std::abort();
+    if (!view.bytes.empty() &&
+        (view.bytes.data() < bytes.data() || view.bytes.data() + view.bytes.size() > bytes.data() + bytes.size()))
+      std::abort();
     if (static_cast<std::size_t>(view.elements() * k3::dtype_bits(view.dtype)) != view.bytes.size() * 8) std::abort();
     total += view.bytes.size();
   }

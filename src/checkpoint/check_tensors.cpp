@@ -9,9 +9,13 @@ namespace {
 
 constexpr std::size_t kNamesShown = 12;  // of each kind of problem; the count is always given
 
-bool is_float(Dtype dtype) { return dtype == Dtype::F64 || dtype == Dtype::F32 || dtype == Dtype::F16 || dtype == Dtype::BF16; }
+bool is_float(Dtype dtype) {
+  return dtype == Dtype::F64 || dtype == Dtype::F32 || dtype == Dtype::F16 || dtype == Dtype::BF16;
+}
 
-bool is_vision(const std::string& name) { return name.starts_with("vision_tower.") || name.starts_with("mm_projector."); }
+bool is_vision(const std::string& name) {
+  return name.starts_with("vision_tower.") || name.starts_with("mm_projector.");
+}
 
 // A_log holds one entry a head; K3 pads the list with zeros, Kimi Linear writes [1, 1, heads, 1].
 bool a_log_shape_fits(const std::vector<std::int64_t>& shape, std::int64_t heads) {
@@ -45,16 +49,19 @@ void check_tensors(const ModelConfig& config, const Checkpoint& checkpoint) {
       missing.entries.push_back(expected.name);
       continue;
     }
-    const bool shape_fits = expected.a_log ? a_log_shape_fits(found->shape, config.kda.heads) : found->shape == expected.shape;
+    const bool shape_fits =
+        expected.a_log ? a_log_shape_fits(found->shape, config.kda.heads) : found->shape == expected.shape;
     if (!shape_fits)
-      shapes.entries.push_back(fmt::format("{} {} (config: {})", expected.name, shape_text(found->shape), shape_text(expected.shape)));
+      shapes.entries.push_back(
+          fmt::format("{} {} (config: {})", expected.name, shape_text(found->shape), shape_text(expected.shape)));
     const bool dtype_fits = expected.any_float ? is_float(found->dtype) : found->dtype == expected.dtype;
     if (!dtype_fits)
       dtypes.entries.push_back(fmt::format("{} {} (wanted: {})", expected.name, dtype_name(found->dtype),
                                            expected.any_float ? "BF16, F16, F32 or F64" : dtype_name(expected.dtype)));
   }
   for (const auto& [name, view] : checkpoint.tensors())
-    if (!expected_names.contains(name) && (config.vision.has_value() || !is_vision(name))) unread.entries.push_back(name);
+    if (!expected_names.contains(name) && (config.vision.has_value() || !is_vision(name)))
+      unread.entries.push_back(name);
   std::string all;
   for (const Problems* problems : {&missing, &unread, &shapes, &dtypes})
     if (!problems->entries.empty()) all += (all.empty() ? "" : "; ") + problems->text();

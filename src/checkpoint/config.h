@@ -1,5 +1,5 @@
-// The architecture of both families, read from a Hugging Face config.json (checkpoint.md 1). One flat description; absent keys
-// have the meaning that the published code gives them. Layers are 0-based here, 1-based in the file.
+// The architecture of both families, read from a Hugging Face config.json (checkpoint.md 1). One flat description;
+// absent keys have the meaning that the published code gives them. Layers are 0-based here, 1-based in the file.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,8 @@ struct MoeConfig {
 
 struct VisionConfig {  // MoonViT-V2; kept for names, counts and bytes
   std::int64_t layers = 0, hidden = 0, intermediate = 0, heads = 0, qkv_hidden = 0;
-  std::int64_t patch = 14, pos_height = 64, pos_width = 64, pos_time = 4, merge_height = 2, merge_width = 2, text_hidden = 0;
+  std::int64_t patch = 14, pos_height = 64, pos_width = 64, pos_time = 4, merge_height = 2, merge_width = 2,
+               text_hidden = 0;
   bool operator==(const VisionConfig&) const = default;
 };
 
@@ -77,15 +78,19 @@ struct ModelConfig {
   std::int64_t kda_layers() const;
   std::int64_t mla_layers() const;
   std::int64_t moe_layers() const;
-  std::int64_t expert_input_dim() const { return moe.latent_dim > 0 ? moe.latent_dim : hidden; }  // what routed experts read
+  std::int64_t expert_input_dim() const {
+    return moe.latent_dim > 0 ? moe.latent_dim : hidden;
+  }  // what routed experts read
   bool operator==(const ModelConfig&) const = default;
 };
 
-inline constexpr double kLoraNormEps = 1e-6;  // q_a_layernorm, kv_a_layernorm: built with the class default in the published code
+inline constexpr double kLoraNormEps =
+    1e-6;  // q_a_layernorm, kv_a_layernorm: built with the class default in the published code
 inline constexpr double kL2NormEps = 1e-6;    // inside the square root of the q and k normalisation
 
-// Reads DIR/config.json, or PATH itself when it is a file. Unknown keys that could change the result, absurd sizes and missing keys are UserErrors
-// that name the file and the key. Also reads the dialect that transformers 5 writes for kimi_linear.
+// Reads DIR/config.json, or PATH itself when it is a file. Unknown keys that could change the result, absurd sizes and
+// missing keys are UserErrors that name the file and the key. Also reads the dialect that transformers 5 writes for
+// kimi_linear.
 ModelConfig read_config(const std::filesystem::path& path);
 ModelConfig parse_config(const std::string& text, const std::string& name_for_errors);
 

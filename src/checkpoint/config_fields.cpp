@@ -28,8 +28,8 @@ std::string printable(const std::string& key) {
 ConfigFields::ConfigFields(const Json& object, std::string file, std::string path)
     : object_(object), file_(std::move(file)), path_(std::move(path)) {
   if (!object_.is_object())
-    throw_user("{}: {} must be a JSON object, is {}", file_, path_.empty() ? "the whole file" : path_.substr(0, path_.size() - 1),
-               shortened(object_));
+    throw_user("{}: {} must be a JSON object, is {}", file_,
+               path_.empty() ? "the whole file" : path_.substr(0, path_.size() - 1), shortened(object_));
 }
 
 std::string ConfigFields::place(const std::string& key) const { return path_ + printable(key); }
@@ -49,11 +49,14 @@ const Json* ConfigFields::take(const std::string& key) {
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
-std::int64_t ConfigFields::to_integer(const std::string& key, const Json& value, std::int64_t low, std::int64_t high) const {
+std::int64_t ConfigFields::to_integer(const std::string& key, const Json& value, std::int64_t low,
+                                      std::int64_t high) const {
   if (!value.is_number_integer()) fail(key, fmt::format("is {}; must be a whole number", shortened(value)));
-  const bool too_large = value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX);
+  const bool too_large =
+      value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX);
   const std::int64_t number = too_large ? INT64_MAX : value.get<std::int64_t>();
-  if (number < low || number > high) fail(key, fmt::format("is {}; must be from {} to {}", shortened(value), low, high));
+  if (number < low || number > high)
+    fail(key, fmt::format("is {}; must be from {} to {}", shortened(value), low, high));
   return number;
 }
 
@@ -63,7 +66,8 @@ std::int64_t ConfigFields::integer(const std::string& key, std::int64_t low, std
   return to_integer(key, *value, low, high);
 }
 
-std::int64_t ConfigFields::integer_or(const std::string& key, std::int64_t absent, std::int64_t low, std::int64_t high) {
+std::int64_t ConfigFields::integer_or(const std::string& key, std::int64_t absent, std::int64_t low,
+                                      std::int64_t high) {
   const Json* value = take(key);
   return value == nullptr ? absent : to_integer(key, *value, low, high);
 }
@@ -126,7 +130,8 @@ const Json* ConfigFields::object(const std::string& key) {
 
 void ConfigFields::must_be(const std::string& key, const Json& wanted) {
   const Json* value = take(key);
-  if (value != nullptr && *value != wanted) fail(key, fmt::format("is {}; only {} is supported", shortened(*value), wanted.dump()));
+  if (value != nullptr && *value != wanted)
+    fail(key, fmt::format("is {}; only {} is supported", shortened(*value), wanted.dump()));
 }
 
 void ConfigFields::without_effect(const std::set<std::string>& keys) { taken_.insert(keys.begin(), keys.end()); }
@@ -136,7 +141,9 @@ void ConfigFields::finish() const {
   for (const auto& [key, value] : object_.items())
     if (!taken_.contains(key)) unknown += (unknown.empty() ? "" : ", ") + place(key);
   if (!unknown.empty())
-    throw_user("{}: unknown key {}; it could change what the model computes, so remove it or use a version that knows it", file_, unknown);
+    throw_user(
+        "{}: unknown key {}; it could change what the model computes, so remove it or use a version that knows it",
+        file_, unknown);
 }
 
 }  // namespace k3

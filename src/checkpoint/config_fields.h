@@ -1,5 +1,5 @@
-// One object of a config.json, read key by key: every value is checked for type and range as it is taken, and what nobody took
-// is an error at the end unless it is known to be without effect. For the .cpp files of this room.
+// One object of a config.json, read key by key: every value is checked for type and range as it is taken, and what
+// nobody took is an error at the end unless it is known to be without effect. For the .cpp files of this room.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,8 @@ class ConfigFields {
 
  private:
   const nlohmann::json* take(const std::string& key);  // null when absent or null
-  std::int64_t to_integer(const std::string& key, const nlohmann::json& value, std::int64_t low, std::int64_t high) const;
+  std::int64_t to_integer(const std::string& key, const nlohmann::json& value, std::int64_t low,
+                          std::int64_t high) const;
 
   const nlohmann::json& object_;
   std::string file_, path_;

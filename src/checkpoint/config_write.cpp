@@ -1,4 +1,5 @@
-// ModelConfig -> config.json in the published dialect: the keys of checkpoint.md 1.1-1.4 (kimi_k3) and 1.6 (kimi_linear).
+// ModelConfig -> config.json in the published dialect: the keys of checkpoint.md 1.1-1.4 (kimi_k3) and 1.6
+// (kimi_linear).
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/config.h"
@@ -18,7 +19,8 @@ Json linear_attention(const ModelConfig& config) {
   linear["num_heads"] = config.kda.heads;
   linear["short_conv_kernel_size"] = config.kda.conv_taps;
   Json kda = Json::array(), full = Json::array();
-  for (std::int64_t layer = 0; layer < config.layers; ++layer) (config.is_kda[static_cast<std::size_t>(layer)] ? kda : full).push_back(layer + 1);
+  for (std::int64_t layer = 0; layer < config.layers; ++layer)
+    (config.is_kda[static_cast<std::size_t>(layer)] ? kda : full).push_back(layer + 1);
   linear["full_attn_layers"] = full;
   linear["kda_layers"] = kda;
   if (config.kda.gate_lower_bound) linear["gate_lower_bound"] = *config.kda.gate_lower_bound;
@@ -83,7 +85,8 @@ Json text_model(const ModelConfig& config) {
   out["initializer_range"] = config.initializer_range;
   out["use_cache"] = true;
   put_token_ids(out, config);
-  if (config.family == Family::kimi_linear && config.media_placeholder >= 0) out["media_placeholder_token_id"] = config.media_placeholder;
+  if (config.family == Family::kimi_linear && config.media_placeholder >= 0)
+    out["media_placeholder_token_id"] = config.media_placeholder;
   if (config.packed_experts) out["quantization_config"] = Json::parse(quantization_config_text());
   return out;
 }

@@ -41,14 +41,17 @@ bool is_checkpoint_file(const fs::path& path) {
 
 void copy_other_files(const fs::path& in, const fs::path& out) {
   for (const fs::directory_entry& entry : fs::directory_iterator(in)) {
-    if (is_checkpoint_file(entry.path()) || entry.path().filename().string().starts_with(".")) continue;  // .git, .cache
+    if (is_checkpoint_file(entry.path()) || entry.path().filename().string().starts_with("."))
+      continue;             // .git, .cache
     std::error_code error;  // links into a download cache become files
     fs::copy(entry.path(), out / entry.path().filename(), fs::copy_options::recursive, error);
     if (error) throw_user("{}: cannot be copied: {}", entry.path().string(), error.message());
   }
 }
 
-std::string stem_of(const std::string& name) { return name.substr(0, name.rfind('.')); }  // "...w1.weight_packed" -> "...w1"
+std::string stem_of(const std::string& name) {
+  return name.substr(0, name.rfind('.'));
+}  // "...w1.weight_packed" -> "...w1"
 
 class Converter {
  public:
@@ -101,18 +104,23 @@ class Converter {
       std::vector<float> values(size);
       read_floats(view, static_cast<std::int64_t>(first), values);
       for (const float value : values)
-        if (!std::isfinite(value)) throw_user("{}: tensor {} holds {}, which MXFP4 cannot store", view.file.string(), view.name, value);
-      mxfp4_encode(values, std::span(codes_).subspan(first / 2, size / 2), std::span(scales_).subspan(first / kMxfp4Group, size / kMxfp4Group));
+        if (!std::isfinite(value))
+          throw_user("{}: tensor {} holds {}, which MXFP4 cannot store", view.file.string(), view.name, value);
+      mxfp4_encode(values, std::span(codes_).subspan(first / 2, size / 2),
+                   std::span(scales_).subspan(first / kMxfp4Group, size / kMxfp4Group));
     });
   }
 
   void unpack(const std::string& stem) {
     const TensorView &codes = in_.at(stem + ".weight_packed"), &scales = in_.at(stem + ".weight_scale");
-    const auto bytes = [](const TensorView& view) { return std::span(reinterpret_cast<const std::uint8_t*>(view.bytes.data()), view.bytes.size()); };
+    const auto bytes = [](const TensorView& view) {
+      return std::span(reinterpret_cast<const std::uint8_t*>(view.bytes.data()), view.bytes.size());
+    };
     check_mxfp4_scales(bytes(scales), scales.file.string(), scales.name);
     halves_.resize(codes.bytes.size() * 2);
     for_each_range(static_cast<std::int64_t>(halves_.size()), [&](std::size_t first, std::size_t size) {
-      mxfp4_decode_bf16(bytes(codes).subspan(first / 2, size / 2), bytes(scales).subspan(first / kMxfp4Group, size / kMxfp4Group),
+      mxfp4_decode_bf16(bytes(codes).subspan(first / 2, size / 2),
+                        bytes(scales).subspan(first / kMxfp4Group, size / kMxfp4Group),
                         std::span(halves_).subspan(first, size));
     });
   }

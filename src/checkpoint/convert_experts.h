@@ -1,5 +1,6 @@
-// Routed experts of a checkpoint between plain floats and packed MXFP4 (checkpoint.md 2.2), shard by shard in a stream; every other
-// tensor, the tokenizer and all other files are taken over unchanged, and config.json gains or loses its quantization_config.
+// Routed experts of a checkpoint between plain floats and packed MXFP4 (checkpoint.md 2.2), shard by shard in a stream;
+// every other tensor, the tokenizer and all other files are taken over unchanged, and config.json gains or loses its
+// quantization_config.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,7 @@ struct ConvertOptions {
   Progress progress;
 };
 
-ConvertReport convert_experts(const std::filesystem::path& in, const std::filesystem::path& out, const ConvertOptions& options);
+ConvertReport convert_experts(const std::filesystem::path& in, const std::filesystem::path& out,
+                              const ConvertOptions& options);
 
 }  // namespace k3

@@ -16,7 +16,8 @@ float from_f16(std::uint16_t bits) {
   const float sign = (bits & 0x8000) != 0 ? -1.0f : 1.0f;
   const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
   if (exponent == 31) return mantissa != 0 ? NAN : sign * INFINITY;
-  return sign * (exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -24) : std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25));
+  return sign * (exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -24)
+                               : std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25));
 }
 
 template <class Stored, class Convert>
@@ -32,7 +33,8 @@ void read_as(const std::byte* from, std::span<float> out, Convert convert) {
 
 void read_floats(const TensorView& view, std::int64_t first, std::span<float> out) {
   const std::int64_t width = dtype_bytes(view.dtype);
-  K3_CHECK(first >= 0 && (first + static_cast<std::int64_t>(out.size())) * width <= static_cast<std::int64_t>(view.bytes.size()),
+  K3_CHECK(first >= 0 &&
+               (first + static_cast<std::int64_t>(out.size())) * width <= static_cast<std::int64_t>(view.bytes.size()),
            "elements {}..{} are outside of tensor {}", first, first + static_cast<std::int64_t>(out.size()), view.name);
   const std::byte* from = view.bytes.data() + first * width;
   switch (view.dtype) {
@@ -40,7 +42,9 @@ void read_floats(const TensorView& view, std::int64_t first, std::span<float> ou
     case Dtype::F16: return read_as<std::uint16_t>(from, out, from_f16);
     case Dtype::F32: return read_as<float>(from, out, [](float value) { return value; });
     case Dtype::F64: return read_as<double>(from, out, [](double value) { return static_cast<float>(value); });
-    default: throw_user("{}: tensor {} is {}; a float type is needed here", view.file.string(), view.name, dtype_name(view.dtype));
+    default:
+      throw_user("{}: tensor {} is {}; a float type is needed here", view.file.string(), view.name,
+                 dtype_name(view.dtype));
   }
 }
 

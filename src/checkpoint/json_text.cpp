@@ -32,7 +32,8 @@ void check_depth(std::string_view text, const std::string& name) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '{' || c == '[') {
-      if (++depth > kMaxDepth) throw_user("{}: JSON nested deeper than {} levels; this is not a file of this kind", name, kMaxDepth);
+      if (++depth > kMaxDepth)
+        throw_user("{}: JSON nested deeper than {} levels; this is not a file of this kind", name, kMaxDepth);
     } else if ((c == '}' || c == ']') && depth > 0) {
       --depth;
     }

@@ -1,5 +1,5 @@
-// JSON text of foreign origin into a tree: one-line errors with the place, repeated keys refused (a reader that keeps one of
-// them in silence would hide a damaged file). For the .cpp files of this room.
+// JSON text of foreign origin into a tree: one-line errors with the place, repeated keys refused (a reader that keeps
+// one of them in silence would hide a damaged file). For the .cpp files of this room.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

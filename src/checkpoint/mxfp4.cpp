@@ -29,7 +29,8 @@ constexpr std::array<Pair, 256> kPairs = make_pairs();
 // 2^(byte - 127): the byte is the exponent field of a float (0 would be 2^-127, a subnormal; 255 is not a number).
 float power_of_two(std::uint8_t byte) {
   if (byte == 0) return std::bit_cast<float>(std::uint32_t{0x00400000});
-  return byte == 255 ? std::bit_cast<float>(std::uint32_t{0x7fc00000}) : std::bit_cast<float>(std::uint32_t{byte} << 23);
+  return byte == 255 ? std::bit_cast<float>(std::uint32_t{0x7fc00000})
+                     : std::bit_cast<float>(std::uint32_t{byte} << 23);
 }
 
 void check_sizes(std::size_t values, std::size_t packed, std::size_t scales) {
@@ -46,8 +47,8 @@ std::uint8_t scale_of(float amax) {
 std::uint32_t code_of(float scaled) {
   const float magnitude = std::fabs(scaled);
   const std::uint32_t sign = std::bit_cast<std::uint32_t>(scaled) >> 31 << 3;
-  return sign + (magnitude > 0.25f) + (magnitude >= 0.75f) + (magnitude > 1.25f) + (magnitude >= 1.75f) + (magnitude > 2.5f) +
-         (magnitude >= 3.5f) + (magnitude > 5.0f);
+  return sign + (magnitude > 0.25f) + (magnitude >= 0.75f) + (magnitude > 1.25f) + (magnitude >= 1.75f) +
+         (magnitude > 2.5f) + (magnitude >= 3.5f) + (magnitude > 5.0f);
 }
 
 }  // namespace
@@ -66,7 +67,8 @@ void mxfp4_decode(std::span<const std::uint8_t> packed, std::span<const std::uin
   }
 }
 
-void mxfp4_decode_bf16(std::span<const std::uint8_t> packed, std::span<const std::uint8_t> scales, std::span<std::uint16_t> out) {
+void mxfp4_decode_bf16(std::span<const std::uint8_t> packed, std::span<const std::uint8_t> scales,
+                       std::span<std::uint16_t> out) {
   check_sizes(out.size(), packed.size(), scales.size());
   std::array<float, kMxfp4Group> values;
   for (std::size_t group = 0; group < scales.size(); ++group) {
@@ -86,7 +88,8 @@ void mxfp4_encode(std::span<const float> values, std::span<std::uint8_t> packed,
     const float scale = power_of_two(scales[group]);
     // Dividing is exact for every power of two; the reciprocal of 2^127 would be subnormal.
     for (std::size_t at = 0; at < kMxfp4Group / 2; ++at)
-      packed[group * 16 + at] = static_cast<std::uint8_t>(code_of(from[2 * at] / scale) | code_of(from[2 * at + 1] / scale) << 4);
+      packed[group * 16 + at] =
+          static_cast<std::uint8_t>(code_of(from[2 * at] / scale) | code_of(from[2 * at + 1] / scale) << 4);
   }
 }
 
@@ -94,8 +97,9 @@ void check_mxfp4_scales(std::span<const std::uint8_t> scales, const std::string&
   for (const std::uint8_t unusable : {0, 255}) {
     const void* found = scales.empty() ? nullptr : std::memchr(scales.data(), unusable, scales.size());
     if (found != nullptr)
-      throw_user("{}: tensor {}: scale byte 0x{:02X} at {}; scales must be 0x01 to 0xFE, the file is damaged or not MXFP4", file, tensor,
-                 unusable, static_cast<const std::uint8_t*>(found) - scales.data());
+      throw_user(
+          "{}: tensor {}: scale byte 0x{:02X} at {}; scales must be 0x01 to 0xFE, the file is damaged or not MXFP4",
+          file, tensor, unusable, static_cast<const std::uint8_t*>(found) - scales.data());
   }
 }
 

@@ -66,7 +66,8 @@ class TensorList {
  private:
   ExpectedTensor& add(std::string name, Shape shape, Role role, Dtype dtype = Dtype::BF16) {
     const std::int64_t count = product(shape);
-    tensors_.push_back({.name = std::move(name), .shape = std::move(shape), .dtype = dtype, .role = role, .parameters = count});
+    tensors_.push_back(
+        {.name = std::move(name), .shape = std::move(shape), .dtype = dtype, .role = role, .parameters = count});
     return tensors_.back();
   }
 
@@ -133,10 +134,13 @@ class TensorList {
     const std::int64_t input = config_.expert_input_dim();
     add(prefix + "gate.weight", {moe.experts, config_.hidden}, Role::router);
     add(prefix + "gate.e_score_correction_bias", {moe.experts}, Role::router, Dtype::F32);
-    if (moe.latent_dim > 0) add(prefix + "routed_expert_down_proj.weight", {moe.latent_dim, config_.hidden}, Role::latent);
+    if (moe.latent_dim > 0)
+      add(prefix + "routed_expert_down_proj.weight", {moe.latent_dim, config_.hidden}, Role::latent);
     if (moe.latent_norm) add(prefix + "routed_expert_norm.weight", {moe.latent_dim}, Role::latent);
-    if (moe.latent_dim > 0) add(prefix + "routed_expert_up_proj.weight", {config_.hidden, moe.latent_dim}, Role::latent);
-    if (moe.shared_experts > 0) mlp(prefix + "shared_experts.", moe.shared_experts * moe.expert_dim, Role::shared_expert);
+    if (moe.latent_dim > 0)
+      add(prefix + "routed_expert_up_proj.weight", {config_.hidden, moe.latent_dim}, Role::latent);
+    if (moe.shared_experts > 0)
+      mlp(prefix + "shared_experts.", moe.shared_experts * moe.expert_dim, Role::shared_expert);
     for (std::int64_t expert = 0; expert < moe.experts; ++expert) {
       const std::string name = fmt::format("{}experts.{}.", prefix, expert);
       expert_matrix(name + "w1", moe.expert_dim, input);

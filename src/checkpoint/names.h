@@ -1,4 +1,5 @@
-// Every tensor of an architecture: its name in the file, shape and stored dtype, derived from the config (checkpoint.md 2).
+// Every tensor of an architecture: its name in the file, shape and stored dtype, derived from the config (checkpoint.md
+// 2).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,19 @@
 
 namespace k3 {
 
-enum class Role { embedding, attention, router, routed_expert, shared_expert, dense_mlp, latent, norm, depth, vision, head };
+enum class Role {
+  embedding,
+  attention,
+  router,
+  routed_expert,
+  shared_expert,
+  dense_mlp,
+  latent,
+  norm,
+  depth,
+  vision,
+  head
+};
 
 struct ExpectedTensor {
   std::string name;
@@ -25,16 +38,19 @@ struct ExpectedTensor {
 // What an architecture amounts to, by its tensor list.
 struct TensorTotals {
   std::int64_t tensors = 0, parameters = 0, bytes = 0;
-  std::int64_t active_parameters = 0;  // read for one text token: everything but the embedding table, vision and the experts not chosen
+  std::int64_t active_parameters =
+      0;  // read for one text token: everything but the embedding table, vision and the experts not chosen
 };
 TensorTotals count_tensors(const ModelConfig& config, const std::vector<ExpectedTensor>& tensors);
 
 std::string text_prefix(const ModelConfig& config);                        // "language_model." or ""
 std::string layer_prefix(const ModelConfig& config, std::int64_t layer);   // "language_model.model.layers.3."
-std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);   // in file order: layer by layer, then model level, then vision
+std::vector<ExpectedTensor> expected_tensors(
+    const ModelConfig& config);  // in file order: layer by layer, then model level, then vision
 
-// All that is wrong, by name, at once: missing, unread, wrong-shaped and wrong-typed tensors. Throws one UserError when anything is.
-// Vision tensors may be present when the config has no vision part. Unpacked tensors may be F64, F32, F16 or BF16.
+// All that is wrong, by name, at once: missing, unread, wrong-shaped and wrong-typed tensors. Throws one UserError when
+// anything is. Vision tensors may be present when the config has no vision part. Unpacked tensors may be F64, F32, F16
+// or BF16.
 void check_tensors(const ModelConfig& config, const Checkpoint& checkpoint);
 
 }  // namespace k3

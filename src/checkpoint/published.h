@@ -1,4 +1,5 @@
-// The two released architectures, field by field (checkpoint.md 1.1-1.4 and 1.6). configs/*.json are these, written out.
+// The two released architectures, field by field (checkpoint.md 1.1-1.4 and 1.6). configs/*.json are these, written
+// out.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,5 @@
-// The quantization_config object of the release (checkpoint.md 1.3) as JSON text: what a checkpoint with packed experts carries.
+// The quantization_config object of the release (checkpoint.md 1.3) as JSON text: what a checkpoint with packed experts
+// carries.
 #pragma once
 
 #include <string>

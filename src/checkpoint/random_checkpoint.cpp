@@ -25,7 +25,8 @@ Fill fill_of(const ExpectedTensor& tensor) {
   if (name.ends_with("A_log")) return Fill::a_log;
   if (name.ends_with("dt_bias")) return Fill::dt_bias;
   if (name.ends_with("conv1d.weight")) return Fill::uniform;
-  const std::string_view stem = std::string_view(name).substr(0, name.size() - std::min(name.size(), std::string_view(".weight").size()));
+  const std::string_view stem =
+      std::string_view(name).substr(0, name.size() - std::min(name.size(), std::string_view(".weight").size()));
   const bool norm = stem.ends_with("norm") || stem.ends_with("norm0") || stem.ends_with("norm1");
   return norm ? Fill::ones : Fill::normal;
 }
@@ -37,14 +38,16 @@ float dt_bias_value(double uniform) {
 }
 
 float a_log_value(const ModelConfig& config, std::uint64_t key, std::int64_t head) {
-  if (head >= config.kda.heads || config.kda.gate_lower_bound) return 0.0f;  // padding, or e^A = 1 under the bounded gate
+  if (head >= config.kda.heads || config.kda.gate_lower_bound)
+    return 0.0f;  // padding, or e^A = 1 under the bounded gate
   return static_cast<float>(std::log(1.0 + 15.0 * random_uniform(key, static_cast<std::uint64_t>(head))));
 }
 
-// Uniform codes have a root mean square of 2.93 at scale 1. The scale byte is one of two neighbours, so that a reader that
-// takes the wrong group's scale is seen; together they come close to initializer_range.
+// Uniform codes have a root mean square of 2.93 at scale 1. The scale byte is one of two neighbours, so that a reader
+// that takes the wrong group's scale is seen; together they come close to initializer_range.
 std::uint8_t scale_byte(const ModelConfig& config, std::uint64_t bits) {
-  const double exponent = config.initializer_range > 0.0 ? std::round(std::log2(config.initializer_range / 2.93)) : -126.0;
+  const double exponent =
+      config.initializer_range > 0.0 ? std::round(std::log2(config.initializer_range / 2.93)) : -126.0;
   return static_cast<std::uint8_t>(std::clamp(127 + static_cast<int>(exponent) - static_cast<int>(bits & 1), 1, 254));
 }
 
@@ -65,16 +68,19 @@ struct Piece {
 
 }  // namespace
 
-void fill_random(const ModelConfig& config, const ExpectedTensor& tensor, std::uint64_t seed, std::int64_t first_byte, std::span<std::byte> out) {
+void fill_random(const ModelConfig& config, const ExpectedTensor& tensor, std::uint64_t seed, std::int64_t first_byte,
+                 std::span<std::byte> out) {
   const std::uint64_t key = random_key(seed, tensor.name);
   const std::int64_t width = dtype_bytes(tensor.dtype), count = static_cast<std::int64_t>(out.size()) / width;
   const auto first = static_cast<std::uint64_t>(first_byte / width);
   const auto each = [&](auto value) {
-    for (std::int64_t at = 0; at < count; ++at) store(value(first + static_cast<std::uint64_t>(at)), tensor.dtype, at, out);
+    for (std::int64_t at = 0; at < count; ++at)
+      store(value(first + static_cast<std::uint64_t>(at)), tensor.dtype, at, out);
   };
   switch (fill_of(tensor)) {
     case Fill::ones: return each([](std::uint64_t) { return 1.0f; });
-    case Fill::a_log: return each([&](std::uint64_t at) { return a_log_value(config, key, static_cast<std::int64_t>(at)); });
+    case Fill::a_log:
+      return each([&](std::uint64_t at) { return a_log_value(config, key, static_cast<std::int64_t>(at)); });
     case Fill::dt_bias: return each([&](std::uint64_t at) { return dt_bias_value(random_uniform(key, at)); });
     case Fill::uniform: {
       const double bound = 1.0 / std::sqrt(static_cast<double>(config.kda.conv_taps));
@@ -82,7 +88,8 @@ void fill_random(const ModelConfig& config, const ExpectedTensor& tensor, std::u
     }
     case Fill::scales:
       for (std::int64_t at = 0; at < count; ++at)
-        out[static_cast<std::size_t>(at)] = std::byte{scale_byte(config, random_bits(key, first + static_cast<std::uint64_t>(at)))};
+        out[static_cast<std::size_t>(at)] =
+            std::byte{scale_byte(config, random_bits(key, first + static_cast<std::uint64_t>(at)))};
       return;
     case Fill::codes:
       for (std::int64_t at = 0; at < count; at += 8) {
@@ -92,12 +99,15 @@ void fill_random(const ModelConfig& config, const ExpectedTensor& tensor, std::u
       return;
     case Fill::normal:
       if (tensor.dtype == Dtype::F32)
-        return random_normal(key, first, config.initializer_range, {reinterpret_cast<float*>(out.data()), static_cast<std::size_t>(count)});
-      return random_normal_bf16(key, first, config.initializer_range, {reinterpret_cast<std::uint16_t*>(out.data()), static_cast<std::size_t>(count)});
+        return random_normal(key, first, config.initializer_range,
+                             {reinterpret_cast<float*>(out.data()), static_cast<std::size_t>(count)});
+      return random_normal_bf16(key, first, config.initializer_range,
+                                {reinterpret_cast<std::uint16_t*>(out.data()), static_cast<std::size_t>(count)});
   }
 }
 
-void write_random_checkpoint(const ModelConfig& config, const std::filesystem::path& folder, const RandomCheckpointOptions& options) {
+void write_random_checkpoint(const ModelConfig& config, const std::filesystem::path& folder,
+                             const RandomCheckpointOptions& options) {
   const std::vector<ExpectedTensor> tensors = expected_tensors(config);
   std::vector<TensorSpec> specs;
   std::int64_t total = 0, done = 0;
@@ -114,7 +124,8 @@ void write_random_checkpoint(const ModelConfig& config, const std::filesystem::p
   const auto flush = [&] {
     run_tasks(static_cast<std::int64_t>(pieces.size()), [&](std::int64_t index) {
       const Piece& piece = pieces[static_cast<std::size_t>(index)];
-      fill_random(config, *piece.tensor, options.seed, piece.first_byte, std::span(batch).subspan(static_cast<std::size_t>(piece.at), static_cast<std::size_t>(piece.bytes)));
+      fill_random(config, *piece.tensor, options.seed, piece.first_byte,
+                  std::span(batch).subspan(static_cast<std::size_t>(piece.at), static_cast<std::size_t>(piece.bytes)));
     });
     for (const Piece& piece : pieces)
       writer.write(std::span(batch).subspan(static_cast<std::size_t>(piece.at), static_cast<std::size_t>(piece.bytes)));

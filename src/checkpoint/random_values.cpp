@@ -47,7 +47,8 @@ std::uint16_t to_bf16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// The table scaled and converted once; kept by the thread, because a checkpoint asks for the same deviation again and again.
+// The table scaled and converted once; kept by the thread, because a checkpoint asks for the same deviation again and
+// again.
 template <class Value>
 const std::array<Value, kSteps>& scaled_quantiles(double deviation) {
   thread_local double made_for = -1.0;
@@ -96,7 +97,9 @@ double random_uniform(std::uint64_t key, std::uint64_t position) {
   return (static_cast<double>(random_bits(key, position) >> 11) + 0.5) * 0x1p-53;
 }
 
-void random_normal(std::uint64_t key, std::uint64_t first, double deviation, std::span<float> out) { fill_normal(key, first, deviation, out); }
+void random_normal(std::uint64_t key, std::uint64_t first, double deviation, std::span<float> out) {
+  fill_normal(key, first, deviation, out);
+}
 
 void random_normal_bf16(std::uint64_t key, std::uint64_t first, double deviation, std::span<std::uint16_t> out) {
   fill_normal(key, first, deviation, out);

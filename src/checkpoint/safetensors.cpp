@@ -28,13 +28,17 @@ std::string shown(const std::string& name) {
 
 std::uint64_t header_length(std::span<const std::byte> bytes, const std::string& file) {
   if (bytes.size() < kLengthBytes)
-    throw_user("{}: is {} bytes long, too short for a safetensors file; the download was cut off, fetch it again", file, bytes.size());
+    throw_user("{}: is {} bytes long, too short for a safetensors file; the download was cut off, fetch it again", file,
+               bytes.size());
   std::uint64_t length = 0;
-  for (std::size_t i = 0; i < kLengthBytes; ++i) length |= std::uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+  for (std::size_t i = 0; i < kLengthBytes; ++i)
+    length |= std::uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
   if (length > kMaxHeaderBytes)
-    throw_user("{}: header length {} is above the format's limit of {}; this is not a safetensors file", file, length, kMaxHeaderBytes);
+    throw_user("{}: header length {} is above the format's limit of {}; this is not a safetensors file", file, length,
+               kMaxHeaderBytes);
   if (length > bytes.size() - kLengthBytes)
-    throw_user("{}: header length {} is longer than the file ({} bytes); the download was cut off, fetch it again", file, length, bytes.size());
+    throw_user("{}: header length {} is longer than the file ({} bytes); the download was cut off, fetch it again",
+               file, length, bytes.size());
   return length;
 }
 
@@ -50,7 +54,9 @@ std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::for
 
 std::int64_t to_size(const Json& value, const std::string& file, const std::string& tensor, const char* field) {
   const bool whole = value.is_number_unsigned() && value.get<std::uint64_t>() <= static_cast<std::uint64_t>(INT64_MAX);
-  if (!whole) throw_user("{}: tensor {}: {} must hold whole numbers that are not negative; the header is damaged", file, shown(tensor), field);
+  if (!whole)
+    throw_user("{}: tensor {}: {} must hold whole numbers that are not negative; the header is damaged", file,
+               shown(tensor), field);
   return value.get<std::int64_t>();
 }
 
@@ -63,11 +69,15 @@ Entry parse_entry(const std::string& name, const Json& value, const std::string&
   Entry entry;
   entry.view.name = name;
   const auto fail = [&](const std::string& problem) { throw_user("{}: tensor {}: {}", file, shown(name), problem); };
-  if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") || !value.contains("data_offsets"))
+  if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
+      !value.contains("data_offsets"))
     fail("must have exactly dtype, shape and data_offsets; the header is damaged");
   const Json &dtype = value["dtype"], &shape = value["shape"], &offsets = value["data_offsets"];
-  const std::optional<Dtype> known = dtype.is_string() ? dtype_from_name(dtype.get_ref<const std::string&>()) : std::nullopt;
-  if (!known) fail(fmt::format("unknown dtype {}", dtype.is_string() ? shown(dtype.get_ref<const std::string&>()) : "that is not text"));
+  const std::optional<Dtype> known =
+      dtype.is_string() ? dtype_from_name(dtype.get_ref<const std::string&>()) : std::nullopt;
+  if (!known)
+    fail(fmt::format("unknown dtype {}",
+                     dtype.is_string() ? shown(dtype.get_ref<const std::string&>()) : "that is not text"));
   entry.view.dtype = *known;
   if (!shape.is_array()) fail("shape must be a list");
   for (const Json& size : shape) entry.view.shape.push_back(to_size(size, file, name, "shape"));
@@ -85,17 +95,21 @@ Entry parse_entry(const std::string& name, const Json& value, const std::string&
 
 // Tensors tile the data without overlap, hole or rest.
 void check_tiling(std::vector<Entry>& entries, std::int64_t data_bytes, const std::string& file) {
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
   std::int64_t at = 0;
   const Entry* before = nullptr;
   for (const Entry& entry : entries) {
     if (entry.begin < at)
-      throw_user("{}: tensors {} and {} overlap in data_offsets; the header is damaged", file, shown(before->view.name), shown(entry.view.name));
+      throw_user("{}: tensors {} and {} overlap in data_offsets; the header is damaged", file, shown(before->view.name),
+                 shown(entry.view.name));
     if (entry.begin > at)
-      throw_user("{}: bytes {} to {} before tensor {} belong to no tensor; the header is damaged", file, at, entry.begin, shown(entry.view.name));
+      throw_user("{}: bytes {} to {} before tensor {} belong to no tensor; the header is damaged", file, at,
+                 entry.begin, shown(entry.view.name));
     if (entry.end > data_bytes)
-      throw_user("{}: tensor {} ends at data byte {}, but the file has only {}; the download was cut off, fetch it again", file,
-                 shown(entry.view.name), entry.end, data_bytes);
+      throw_user(
+          "{}: tensor {} ends at data byte {}, but the file has only {}; the download was cut off, fetch it again",
+          file, shown(entry.view.name), entry.end, data_bytes);
     at = entry.end;
     before = &entry;
   }
@@ -110,7 +124,8 @@ std::int64_t TensorView::elements() const {
   return count;
 }
 
-std::vector<TensorView> parse_safetensors(std::span<const std::byte> bytes, const fs::path& path, std::map<std::string, std::string>* metadata) {
+std::vector<TensorView> parse_safetensors(std::span<const std::byte> bytes, const fs::path& path,
+                                          std::map<std::string, std::string>* metadata) {
   const std::string file = path.string();
   const std::uint64_t length = header_length(bytes, file);
   const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, length);
@@ -132,7 +147,8 @@ std::vector<TensorView> parse_safetensors(std::span<const std::byte> bytes, cons
   check_tiling(entries, static_cast<std::int64_t>(data.size()), file);
   std::vector<TensorView> views;
   for (Entry& entry : entries) {
-    entry.view.bytes = data.subspan(static_cast<std::size_t>(entry.begin), static_cast<std::size_t>(entry.end - entry.begin));
+    entry.view.bytes =
+        data.subspan(static_cast<std::size_t>(entry.begin), static_cast<std::size_t>(entry.end - entry.begin));
     entry.view.file = path;
     views.push_back(std::move(entry.view));
   }
@@ -147,16 +163,20 @@ Checkpoint::Checkpoint(const fs::path& path) : path_(path) {
   }
   const fs::path single = path / "model.safetensors", index = path / "model.safetensors.index.json";
   if (fs::exists(single) && fs::exists(index))
-    throw_user("{}: holds both model.safetensors and model.safetensors.index.json; remove the one that is out of date", path.string());
+    throw_user("{}: holds both model.safetensors and model.safetensors.index.json; remove the one that is out of date",
+               path.string());
   if (fs::exists(single)) add_file(single);
   else if (fs::exists(index)) open_index(index);
-  else throw_user("{}: has neither model.safetensors nor model.safetensors.index.json; is this a model folder?", path.string());
+  else
+    throw_user("{}: has neither model.safetensors nor model.safetensors.index.json; is this a model folder?",
+               path.string());
 }
 
 void Checkpoint::open_index(const fs::path& index) {
   const MappedFile map(index);
   const std::string file = index.string();
-  if (static_cast<std::int64_t>(map.bytes().size()) > kMaxIndexBytes) throw_user("{}: is {} bytes long; this is not an index", file, map.bytes().size());
+  if (static_cast<std::int64_t>(map.bytes().size()) > kMaxIndexBytes)
+    throw_user("{}: is {} bytes long; this is not an index", file, map.bytes().size());
   const Json root = parse_json_tree({reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size()}, file);
   if (!root.is_object() || !root.contains("weight_map") || !root["weight_map"].is_object())
     throw_user("{}: weight_map is missing; it must map tensor names to shard files", file);
@@ -165,24 +185,27 @@ void Checkpoint::open_index(const fs::path& index) {
   for (const auto& [name, shard] : weight_map.items()) {
     if (!shard.is_string()) throw_user("{}: weight_map: {} must be the name of a shard file", file, shown(name));
     const std::string& shard_name = shard.get_ref<const std::string&>();
-    if (shard_name.empty() || shard_name == "." || shard_name == ".." || shard_name.find_first_of(std::string("/\\\0", 3)) != std::string::npos)
-      throw_user("{}: weight_map: {} points to {}; shards must be plain file names in the same folder", file, shown(name), shown(shard_name));
+    if (shard_name.empty() || shard_name == "." || shard_name == ".." ||
+        shard_name.find_first_of(std::string("/\\\0", 3)) != std::string::npos)
+      throw_user("{}: weight_map: {} points to {}; shards must be plain file names in the same folder", file,
+                 shown(name), shown(shard_name));
     shards.insert(shard_name);
   }
   for (const std::string& shard : shards) {
-    if (!fs::exists(path_ / shard)) throw_user("{}: shard {} named by the index is missing; fetch it again", path_.string(), shown(shard));
+    if (!fs::exists(path_ / shard))
+      throw_user("{}: shard {} named by the index is missing; fetch it again", path_.string(), shown(shard));
     add_file(path_ / shard);
   }
   for (const auto& [name, shard] : weight_map.items()) {
     const TensorView* view = find(name);
     if (view == nullptr || view->file.filename() != shard.get_ref<const std::string&>())
-      throw_user("{}: tensor {} is not in {} as the index says; index and shards are from different downloads", file, shown(name),
-                 shown(shard.get_ref<const std::string&>()));
+      throw_user("{}: tensor {} is not in {} as the index says; index and shards are from different downloads", file,
+                 shown(name), shown(shard.get_ref<const std::string&>()));
   }
   for (const auto& [name, view] : tensors_)
     if (!weight_map.contains(name))
-      throw_user("{}: tensor {} in {} is not listed in the index; index and shards are from different downloads", file, shown(name),
-                 view.file.filename().string());
+      throw_user("{}: tensor {} in {} is not listed in the index; index and shards are from different downloads", file,
+                 shown(name), view.file.filename().string());
 }
 
 void Checkpoint::add_file(const fs::path& file) {
@@ -190,7 +213,8 @@ void Checkpoint::add_file(const fs::path& file) {
   for (TensorView& view : parse_safetensors(files_.back()->bytes(), file, &metadata_)) {
     const auto [place, added] = tensors_.try_emplace(view.name, view);
     if (!added)
-      throw_user("{}: tensor {} is also in {}; keep it in one shard", file.string(), shown(view.name), place->second.file.filename().string());
+      throw_user("{}: tensor {} is also in {}; keep it in one shard", file.string(), shown(view.name),
+                 place->second.file.filename().string());
   }
 }
 

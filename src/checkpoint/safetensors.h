@@ -16,7 +16,28 @@
 
 namespace k3 {
 
-enum class Dtype { BOOL, F4, F6_E2M3, F6_E3M2, U8, I8, F8_E4M3, F8_E5M2, F8_E8M0, I16, U16, F16, BF16, I32, U32, F32, I64, U64, F64, C64 };
+enum class Dtype {
+  BOOL,
+  F4,
+  F6_E2M3,
+  F6_E3M2,
+  U8,
+  I8,
+  F8_E4M3,
+  F8_E5M2,
+  F8_E8M0,
+  I16,
+  U16,
+  F16,
+  BF16,
+  I32,
+  U32,
+  F32,
+  I64,
+  U64,
+  F64,
+  C64
+};
 std::int64_t dtype_bits(Dtype dtype);
 std::int64_t dtype_bytes(Dtype dtype);     // whole-byte types only (not F4, F6)
 std::string_view dtype_name(Dtype dtype);  // as written in the header
@@ -31,12 +52,14 @@ struct TensorView {
   std::int64_t elements() const;
 };
 
-// The tensors of one file's bytes; `name` stands in the errors. Refuses whatever the format forbids: a header that is cut off, no JSON or
-// not an object, unknown dtypes, negative sizes, offsets that overlap, leave holes or do not match dtype x shape, bytes after the last tensor.
+// The tensors of one file's bytes; `name` stands in the errors. Refuses whatever the format forbids: a header that is
+// cut off, no JSON or not an object, unknown dtypes, negative sizes, offsets that overlap, leave holes or do not match
+// dtype x shape, bytes after the last tensor.
 std::vector<TensorView> parse_safetensors(std::span<const std::byte> bytes, const std::filesystem::path& name,
                                           std::map<std::string, std::string>* metadata = nullptr);
 
-// A single .safetensors file, or a directory with model.safetensors or model.safetensors.index.json (any number of digits in shard names).
+// A single .safetensors file, or a directory with model.safetensors or model.safetensors.index.json (any number of
+// digits in shard names).
 class Checkpoint {
  public:
   explicit Checkpoint(const std::filesystem::path& path);
@@ -66,7 +89,8 @@ struct TensorSpec {  // what will be written
 // model-00001-of-00000N shards and model.safetensors.index.json. Each file is written beside and renamed on finish().
 class CheckpointWriter {
  public:
-  CheckpointWriter(std::filesystem::path folder, std::vector<TensorSpec> specs, std::int64_t max_shard_bytes = std::int64_t{5} << 30,
+  CheckpointWriter(std::filesystem::path folder, std::vector<TensorSpec> specs,
+                   std::int64_t max_shard_bytes = std::int64_t{5} << 30,
                    std::map<std::string, std::string> metadata = {{"format", "pt"}});
   ~CheckpointWriter();
   void write(std::span<const std::byte> bytes);  // next bytes of the current tensor; may be called with pieces of it
@@ -79,6 +103,7 @@ class CheckpointWriter {
 
 // One file, in the order of `specs`; `data[i]` are the bytes of specs[i].
 void write_safetensors(const std::filesystem::path& file, const std::vector<TensorSpec>& specs,
-                       const std::vector<std::span<const std::byte>>& data, const std::map<std::string, std::string>& metadata = {});
+                       const std::vector<std::span<const std::byte>>& data,
+                       const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace k3

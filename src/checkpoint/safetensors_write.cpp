@@ -18,8 +18,10 @@ std::string header_text(std::span<const TensorSpec> specs, const std::map<std::s
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::int64_t at = 0;
   std::string text = metadata.empty() ? "{" : header.dump().substr(0, header.dump().size() - 1);
-  for (const TensorSpec& spec : specs) {  // one entry at a time: an ordered tree of 500,000 names would be searched linearly
-    const Json entry = {{"dtype", dtype_name(spec.dtype)}, {"shape", spec.shape}, {"data_offsets", {at, at + spec.bytes()}}};
+  for (const TensorSpec& spec :
+       specs) {  // one entry at a time: an ordered tree of 500,000 names would be searched linearly
+    const Json entry = {
+        {"dtype", dtype_name(spec.dtype)}, {"shape", spec.shape}, {"data_offsets", {at, at + spec.bytes()}}};
     text += (text.size() > 1 ? "," : "") + Json(spec.name).dump() + ":" + entry.dump();
     at += spec.bytes();
   }
@@ -47,8 +49,8 @@ void check_free_space(const fs::path& folder, std::int64_t needed) {
   while (!existing.empty() && !fs::exists(existing, error)) existing = existing.parent_path();
   const fs::space_info space = fs::space(existing.empty() ? fs::path(".") : existing, error);
   if (!error && space.available < static_cast<std::uintmax_t>(needed))
-    throw_user("{}: {:.2f} GB are to be written, but only {:.2f} GB are free; make room or choose another folder", folder.string(),
-               static_cast<double>(needed) * 1e-9, static_cast<double>(space.available) * 1e-9);
+    throw_user("{}: {:.2f} GB are to be written, but only {:.2f} GB are free; make room or choose another folder",
+               folder.string(), static_cast<double>(needed) * 1e-9, static_cast<double>(space.available) * 1e-9);
 }
 
 }  // namespace
@@ -99,10 +101,12 @@ struct CheckpointWriter::State {
     }
   }
   std::string index_text() const {
-    std::string text = fmt::format("{{\n  \"metadata\": {{\"total_size\": {}}},\n  \"weight_map\": {{", total_bytes(specs));
+    std::string text =
+        fmt::format("{{\n  \"metadata\": {{\"total_size\": {}}},\n  \"weight_map\": {{", total_bytes(specs));
     for (std::size_t shard = 0; shard < shards(); ++shard)
       for (std::size_t index = shard_starts[shard]; index < shard_starts[shard + 1]; ++index)
-        text += fmt::format("{}\n    {}: \"{}\"", index > 0 ? "," : "", Json(specs[index].name).dump(), shard_name(shard));
+        text +=
+            fmt::format("{}\n    {}: \"{}\"", index > 0 ? "," : "", Json(specs[index].name).dump(), shard_name(shard));
     return text + "\n  }\n}\n";
   }
 };
@@ -111,7 +115,8 @@ CheckpointWriter::CheckpointWriter(fs::path folder, std::vector<TensorSpec> spec
                                    std::map<std::string, std::string> metadata)
     : state_(std::make_unique<State>()) {
   for (const char* name : {"model.safetensors", "model.safetensors.index.json"})
-    if (fs::exists(folder / name)) throw_user("{}: already exists; choose another folder or remove it first", (folder / name).string());
+    if (fs::exists(folder / name))
+      throw_user("{}: already exists; choose another folder or remove it first", (folder / name).string());
   state_->folder = std::move(folder);
   state_->specs = std::move(specs);
   state_->metadata = std::move(metadata);
@@ -126,7 +131,8 @@ CheckpointWriter::~CheckpointWriter() = default;
 void CheckpointWriter::write(std::span<const std::byte> bytes) {
   State& state = *state_;
   while (!bytes.empty()) {
-    K3_CHECK(state.tensor < state.specs.size(), "more bytes written than the specs of {} declare", state.folder.string());
+    K3_CHECK(state.tensor < state.specs.size(), "more bytes written than the specs of {} declare",
+             state.folder.string());
     const auto count = std::min<std::size_t>(bytes.size(), static_cast<std::size_t>(state.left));
     state.files.back().write(bytes.first(count));
     bytes = bytes.subspan(count);
@@ -140,20 +146,23 @@ void CheckpointWriter::write(std::span<const std::byte> bytes) {
 
 void CheckpointWriter::finish() {
   State& state = *state_;
-  K3_CHECK(state.tensor == state.specs.size(), "tensor {} of {} was not written in full", state.specs[state.tensor].name, state.folder.string());
+  K3_CHECK(state.tensor == state.specs.size(), "tensor {} of {} was not written in full",
+           state.specs[state.tensor].name, state.folder.string());
   for (AtomicFile& file : state.files) file.commit();
   if (state.shards() > 1) write_file_atomic(state.folder / "model.safetensors.index.json", state.index_text());
 }
 
-void write_safetensors(const fs::path& path, const std::vector<TensorSpec>& specs, const std::vector<std::span<const std::byte>>& data,
+void write_safetensors(const fs::path& path, const std::vector<TensorSpec>& specs,
+                       const std::vector<std::span<const std::byte>>& data,
                        const std::map<std::string, std::string>& metadata) {
   K3_CHECK(specs.size() == data.size(), "{} specs but {} tensors for {}", specs.size(), data.size(), path.string());
   check_free_space(path.parent_path(), total_bytes(specs));
   AtomicFile file(path);
   write_header(file, header_text(specs, metadata));
   for (std::size_t index = 0; index < specs.size(); ++index) {
-    K3_CHECK(static_cast<std::int64_t>(data[index].size()) == specs[index].bytes(), "tensor {}: {} bytes given, its shape needs {}",
-             specs[index].name, data[index].size(), specs[index].bytes());
+    K3_CHECK(static_cast<std::int64_t>(data[index].size()) == specs[index].bytes(),
+             "tensor {}: {} bytes given, its shape needs {}", specs[index].name, data[index].size(),
+             specs[index].bytes());
     file.write(data[index]);
   }
   file.commit();

@@ -49,7 +49,8 @@ Json layer_list(const std::vector<bool>& is_kda, bool kda) {
 // Token ids keep their distance from the end of the vocabulary, where the control tokens are.
 void move_token_ids(Json& object, std::int64_t moved_by, const std::set<std::string>& set) {
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id", "media_placeholder_token_id"})
-    if (object.contains(key) && object[key].is_number_integer() && !set.contains(key)) object[key] = object[key].get<std::int64_t>() + moved_by;
+    if (object.contains(key) && object[key].is_number_integer() && !set.contains(key))
+      object[key] = object[key].get<std::int64_t>() + moved_by;
 }
 
 }  // namespace
@@ -62,7 +63,8 @@ std::string with_settings(const std::string& config_text, const std::vector<std:
   std::set<std::string> set;
   for (const std::string& line : settings) {
     Setting setting = parse_setting(line);
-    if (setting.path.starts_with("text_config.")) setting.path = setting.path.substr(std::string_view("text_config.").size());
+    if (setting.path.starts_with("text_config."))
+      setting.path = setting.path.substr(std::string_view("text_config.").size());
     const std::string first = setting.path.substr(0, setting.path.find('.'));
     if (wrapped && root.contains(first)) put(root, setting.path, setting.value);
     if (!wrapped || !root.contains(first) || text.contains(first)) put(text, setting.path, setting.value);
@@ -70,7 +72,8 @@ std::string with_settings(const std::string& config_text, const std::vector<std:
   }
   const auto whole = [&](const char* key) { return set.contains(key) && text[key].is_number_integer(); };
   if (whole("num_hidden_layers") && text["linear_attn_config"].is_object() && !set.contains("linear_attn_config")) {
-    const std::vector<bool> is_kda = published_layer_pattern(std::clamp<std::int64_t>(text["num_hidden_layers"].get<std::int64_t>(), 0, 100'000));
+    const std::vector<bool> is_kda =
+        published_layer_pattern(std::clamp<std::int64_t>(text["num_hidden_layers"].get<std::int64_t>(), 0, 100'000));
     Json& linear = text["linear_attn_config"];
     for (const bool kda : {true, false}) {
       const std::string key = kda ? "kda_layers" : "full_attn_layers";
@@ -82,8 +85,10 @@ std::string with_settings(const std::string& config_text, const std::vector<std:
     move_token_ids(text, moved_by, set);
     if (wrapped) move_token_ids(root, moved_by, set);
   }
-  if (whole("num_attention_heads") && !set.contains("num_key_value_heads")) text["num_key_value_heads"] = text["num_attention_heads"];
-  if (whole("hidden_size") && root.contains("vision_config") && root["vision_config"].is_object() && !set.contains("vision_config.text_hidden_size"))
+  if (whole("num_attention_heads") && !set.contains("num_key_value_heads"))
+    text["num_key_value_heads"] = text["num_attention_heads"];
+  if (whole("hidden_size") && root.contains("vision_config") && root["vision_config"].is_object() &&
+      !set.contains("vision_config.text_hidden_size"))
     root["vision_config"]["text_hidden_size"] = text["hidden_size"];
   try {
     return root.dump(2) + "\n";

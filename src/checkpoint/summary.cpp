@@ -40,7 +40,8 @@ std::string dtype_label(const std::string& tensor, Dtype dtype) {
 // 2779931837184 -> "2,779,931,837,184"
 std::string grouped(std::int64_t number) {
   std::string digits = std::to_string(number);
-  for (std::int64_t at = static_cast<std::int64_t>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<std::size_t>(at), 1, ',');
+  for (std::int64_t at = static_cast<std::int64_t>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<std::size_t>(at), 1, ',');
   return digits;
 }
 
@@ -59,7 +60,8 @@ std::string layer_ranges(const std::vector<bool>& is_kda, bool kda) {
   std::vector<std::string> ranges;
   for (std::size_t first = 0, last = 0; first < is_kda.size(); first = last) {
     for (last = first; last < is_kda.size() && is_kda[last] == is_kda[first]; ++last) {}
-    if (is_kda[first] == kda) ranges.push_back(last - first == 1 ? fmt::format("{}", first) : fmt::format("{}-{}", first, last - 1));
+    if (is_kda[first] == kda)
+      ranges.push_back(last - first == 1 ? fmt::format("{}", first) : fmt::format("{}-{}", first, last - 1));
   }
   if (ranges.size() > shown_first + shown_last + 1) {
     ranges[shown_first] = "...";
@@ -78,7 +80,8 @@ std::string depth_text(const ModelConfig& config, const Summary& summary) {
   if (config.attn_res_block == 0) return "plain residuals";
   std::vector<std::int64_t> shown = summary.attn_res_starts;
   if (shown.size() > 12) shown.resize(12);
-  return fmt::format("attention residuals: {} of {} layers, starting at {}{}", counted(static_cast<std::int64_t>(summary.attn_res_starts.size()), "block"), config.attn_res_block,
+  return fmt::format("attention residuals: {} of {} layers, starting at {}{}",
+                     counted(static_cast<std::int64_t>(summary.attn_res_starts.size()), "block"), config.attn_res_block,
                      fmt::join(shown, ", "), shown.size() < summary.attn_res_starts.size() ? ", ..." : "");
 }
 
@@ -94,28 +97,35 @@ std::string architecture_text(const ModelConfig& config, const Summary& summary,
   const MlaConfig& mla = config.mla;
   const MoeConfig& moe = config.moe;
   std::string out = row("model", fmt::format("{} ({}: {} layers, hidden {}, vocabulary {}, context {})", title,
-                                             config.family == Family::kimi_k3 ? "kimi_k3" : "kimi_linear", config.layers, config.hidden,
-                                             config.vocab, config.max_context));
-  out += row("sequence", fmt::format("{}: {}", counted(config.kda_layers(), "KDA layer"), layer_ranges(config.is_kda, true)));
-  out += row("", fmt::format("  {} heads x {}, {} taps, {} decay gate, {} output gate", kda.heads, kda.head_dim, kda.conv_taps,
-                             kda.gate_lower_bound ? fmt::format("bounded ({})", *kda.gate_lower_bound) : "softplus",
-                             kda.full_rank_gate ? "full-rank" : "low-rank"));
+                                             config.family == Family::kimi_k3 ? "kimi_k3" : "kimi_linear",
+                                             config.layers, config.hidden, config.vocab, config.max_context));
+  out += row("sequence",
+             fmt::format("{}: {}", counted(config.kda_layers(), "KDA layer"), layer_ranges(config.is_kda, true)));
+  out += row(
+      "", fmt::format("  {} heads x {}, {} taps, {} decay gate, {} output gate", kda.heads, kda.head_dim, kda.conv_taps,
+                      kda.gate_lower_bound ? fmt::format("bounded ({})", *kda.gate_lower_bound) : "softplus",
+                      kda.full_rank_gate ? "full-rank" : "low-rank"));
   out += row("", fmt::format("{}: {}", counted(config.mla_layers(), "MLA layer"), layer_ranges(config.is_kda, false)));
-  out += row("", fmt::format("  {} heads, key {} + {} (not rotated), value {}, latent {}, query latent {}, {}", mla.heads, mla.nope_dim,
-                             mla.rope_dim, mla.value_dim, mla.kv_lora_rank, mla.q_lora_rank > 0 ? std::to_string(mla.q_lora_rank) : "none",
+  out += row("", fmt::format("  {} heads, key {} + {} (not rotated), value {}, latent {}, query latent {}, {}",
+                             mla.heads, mla.nope_dim, mla.rope_dim, mla.value_dim, mla.kv_lora_rank,
+                             mla.q_lora_rank > 0 ? std::to_string(mla.q_lora_rank) : "none",
                              mla.output_gate ? "gated" : "no gate"));
   out += row("depth", depth_text(config, summary));
-  out += row("width", fmt::format("{} of {}, {}", counted(config.layers - config.moe_layers(), "dense layer"), config.dense_dim, activation_text(config)));
+  out += row("width", fmt::format("{} of {}, {}", counted(config.layers - config.moe_layers(), "dense layer"),
+                                  config.dense_dim, activation_text(config)));
   if (moe.experts > 0) {
-    out += row("", fmt::format("{}: {} experts of {}, {} a token, {}", counted(config.moe_layers(), "MoE layer"), moe.experts, moe.expert_dim,
-                               moe.experts_per_token,
-                               moe.latent_dim > 0 ? fmt::format("latent {}{}", moe.latent_dim, moe.latent_norm ? " (normed)" : "") : "no latent"));
+    out += row("", fmt::format("{}: {} experts of {}, {} a token, {}", counted(config.moe_layers(), "MoE layer"),
+                               moe.experts, moe.expert_dim, moe.experts_per_token,
+                               moe.latent_dim > 0
+                                   ? fmt::format("latent {}{}", moe.latent_dim, moe.latent_norm ? " (normed)" : "")
+                                   : "no latent"));
     out += row("", fmt::format("  {} shared, routed scale {}, {}", moe.shared_experts, moe.routed_scaling_factor,
                                config.packed_experts ? "experts packed in MXFP4" : "experts in plain floats"));
   }
   if (config.vision)
-    out += row("vision", fmt::format("{} blocks, hidden {}, {} heads x {}, patch {}", config.vision->layers, config.vision->hidden,
-                                     config.vision->heads, config.vision->qkv_hidden / config.vision->heads, config.vision->patch));
+    out += row("vision", fmt::format("{} blocks, hidden {}, {} heads x {}, patch {}", config.vision->layers,
+                                     config.vision->hidden, config.vision->heads,
+                                     config.vision->qkv_hidden / config.vision->heads, config.vision->patch));
   return out;
 }
 
@@ -123,18 +133,22 @@ std::string costs_text(const Summary& summary) {
   const TensorTotals& totals = summary.totals;
   std::string out = row("tensors", grouped(totals.tensors));
   out += row("parameters", fmt::format("{} ({})", grouped(totals.parameters), scaled(totals.parameters, "")));
-  out += row("  active", fmt::format("{} ({}) for a text token", grouped(totals.active_parameters), scaled(totals.active_parameters, "")));
+  out += row("  active", fmt::format("{} ({}) for a text token", grouped(totals.active_parameters),
+                                     scaled(totals.active_parameters, "")));
   for (const auto& [role, count] : summary.parameters_by_role)
     out += row("", fmt::format("{:<20} {:>10} {:>6.2f} %", role, scaled(count, ""),
                                100.0 * static_cast<double>(count) / static_cast<double>(totals.parameters)));
   out += row("bytes", fmt::format("{} ({})", grouped(totals.bytes), scaled(totals.bytes, "B")));
-  for (const auto& [dtype, bytes] : summary.bytes_by_dtype) out += row("", fmt::format("{:<20} {:>10}", dtype, scaled(bytes, "B")));
-  out += row("cache", fmt::format("{} B a token (MLA, bf16) + {} a sequence (KDA state, fp32)", grouped(summary.cache_bytes_per_token),
-                                  scaled(summary.state_bytes_per_sequence, "B")));
+  for (const auto& [dtype, bytes] : summary.bytes_by_dtype)
+    out += row("", fmt::format("{:<20} {:>10}", dtype, scaled(bytes, "B")));
+  out +=
+      row("cache", fmt::format("{} B a token (MLA, bf16) + {} a sequence (KDA state, fp32)",
+                               grouped(summary.cache_bytes_per_token), scaled(summary.state_bytes_per_sequence, "B")));
   for (std::size_t at = 0; at < std::size(kContexts); ++at) {
     const std::int64_t sequence = summary.sequence_bytes(kContexts[at]);
-    out += row(at == 0 ? "memory" : "", fmt::format("{:>4} tokens: {:>10} of cache, {:>10} with the weights", kContextNames[at],
-                                                    scaled(sequence, "B"), scaled(totals.bytes + sequence, "B")));
+    out += row(at == 0 ? "memory" : "",
+               fmt::format("{:>4} tokens: {:>10} of cache, {:>10} with the weights", kContextNames[at],
+                           scaled(sequence, "B"), scaled(totals.bytes + sequence, "B")));
   }
   return out;
 }
@@ -149,7 +163,8 @@ Summary summarize(const ModelConfig& config, const Checkpoint* checkpoint) {
   for (const ExpectedTensor& tensor : tensors) {
     const TensorView* view = checkpoint == nullptr ? nullptr : checkpoint->find(tensor.name);
     const Dtype dtype = view == nullptr ? tensor.dtype : view->dtype;
-    const std::int64_t bytes = view == nullptr ? TensorSpec{tensor.name, tensor.dtype, tensor.shape}.bytes() : static_cast<std::int64_t>(view->bytes.size());
+    const std::int64_t bytes = view == nullptr ? TensorSpec{tensor.name, tensor.dtype, tensor.shape}.bytes()
+                                               : static_cast<std::int64_t>(view->bytes.size());
     summary.bytes_by_dtype[dtype_label(tensor.name, dtype)] += bytes;
     summary.parameters_by_role[role_name(tensor.role)] += tensor.parameters;
     stored_bytes += bytes;
@@ -157,9 +172,11 @@ Summary summarize(const ModelConfig& config, const Checkpoint* checkpoint) {
   summary.totals.bytes = stored_bytes;
   summary.cache_bytes_per_token = config.mla_layers() * (config.mla.kv_lora_rank + config.mla.rope_dim) * kHalf;
   summary.state_bytes_per_sequence =
-      config.kda_layers() * (config.kda.channels() * config.kda.head_dim * kSingle + 3 * config.kda.channels() * (config.kda.conv_taps - 1) * kHalf);
+      config.kda_layers() * (config.kda.channels() * config.kda.head_dim * kSingle +
+                             3 * config.kda.channels() * (config.kda.conv_taps - 1) * kHalf);
   if (config.attn_res_block > 0)
-    for (std::int64_t layer = 0; layer < config.layers; layer += config.attn_res_block) summary.attn_res_starts.push_back(layer);
+    for (std::int64_t layer = 0; layer < config.layers; layer += config.attn_res_block)
+      summary.attn_res_starts.push_back(layer);
   return summary;
 }
 
@@ -176,9 +193,16 @@ std::string summary_json(const ModelConfig& config, const Summary& summary) {
   out["bytes"] = summary.totals.bytes;
   out["bytes_by_dtype"] = summary.bytes_by_dtype;
   out["parameters_by_role"] = summary.parameters_by_role;
-  out["layers"] = {{"total", config.layers}, {"kda", config.kda_layers()}, {"mla", config.mla_layers()}, {"moe", config.moe_layers()}, {"dense", config.layers - config.moe_layers()}};
+  out["layers"] = {{"total", config.layers},
+                   {"kda", config.kda_layers()},
+                   {"mla", config.mla_layers()},
+                   {"moe", config.moe_layers()},
+                   {"dense", config.layers - config.moe_layers()}};
   out["heads"] = {{"kda", config.kda.heads}, {"mla", config.mla.heads}};
-  out["experts"] = {{"routed", config.moe.experts}, {"per_token", config.moe.experts_per_token}, {"shared", config.moe.shared_experts}, {"packed", config.packed_experts}};
+  out["experts"] = {{"routed", config.moe.experts},
+                    {"per_token", config.moe.experts_per_token},
+                    {"shared", config.moe.shared_experts},
+                    {"packed", config.packed_experts}};
   out["attn_res_blocks"] = summary.attn_res_starts.size();
   out["vision"] = config.vision.has_value();
   out["cache_bytes_per_token"] = summary.cache_bytes_per_token;

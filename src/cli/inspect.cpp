@@ -19,7 +19,8 @@ struct Options {
 };
 
 void run(const Options& options) {
-  if (options.model.empty() == options.config.empty()) throw_user("k3 inspect: give either a model folder or --config FILE");
+  if (options.model.empty() == options.config.empty())
+    throw_user("k3 inspect: give either a model folder or --config FILE");
   const std::filesystem::path path = options.model.empty() ? options.config : options.model;
   if (!options.model.empty() && !std::filesystem::is_directory(path))
     throw_user("{}: is not a folder; give the folder of a model, or a config.json with --config", path.string());
@@ -38,7 +39,8 @@ void run(const Options& options) {
 void add_inspect(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("inspect", "architecture, parameters, bytes and cache sizes of a model");
-  command->add_option("MODEL", options->model, "folder with config.json and safetensors; every tensor is checked against the config");
+  command->add_option("MODEL", options->model,
+                      "folder with config.json and safetensors; every tensor is checked against the config");
   command->add_option("--config", options->config, "a config.json alone, without weights");
   command->add_flag("--json", options->json, "the numbers as JSON");
   command->footer(
@@ -46,7 +48,8 @@ void add_inspect(CLI::App& app) {
       "  k3 inspect ~/Kimi-Linear-48B-A3B-Instruct            checks the files and sums them up\n"
       "  k3 inspect --config configs/kimi-k3.json             what is inside Kimi K3\n"
       "  k3 inspect --config configs/kimi-k3.json --json | jq .active_parameters\n"
-      "Active parameters are those read for one text token: all but the embedding table, the vision tower and the experts not chosen.");
+      "Active parameters are those read for one text token: all but the embedding table, the vision tower and the "
+      "experts not chosen.");
   command->callback([options] { run(*options); });
 }
 

@@ -42,7 +42,10 @@ void run(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   {
     ProgressLine progress("writing");
-    write_random_checkpoint(config, options.out, {.seed = options.seed, .max_shard_bytes = static_cast<std::int64_t>(options.shard_gb * 1e9), .progress = std::ref(progress)});
+    write_random_checkpoint(config, options.out,
+                            {.seed = options.seed,
+                             .max_shard_bytes = static_cast<std::int64_t>(options.shard_gb * 1e9),
+                             .progress = std::ref(progress)});
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   fmt::print("{}: {} tensors, {} parameters, {:.3f} GB in {:.1f} s\n", options.out, totals.tensors, totals.parameters,
@@ -57,7 +60,8 @@ void add_new(CLI::App& app) {
   command->add_option("--like", options->like, "published architecture to start from: kimi-k3 or kimi-linear (the 48B)")
       ->check(CLI::IsMember({"kimi-k3", "kimi-linear"}));
   command->add_option("--config", options->config, "or: a config.json to start from");
-  command->add_option("--set", options->settings, "key=value of config.json, dotted when nested; may be repeated")->allow_extra_args(false);
+  command->add_option("--set", options->settings, "key=value of config.json, dotted when nested; may be repeated")
+      ->allow_extra_args(false);
   command->add_option("--seed", options->seed, "the same seed gives the same bytes (default 0)");
   command->add_flag("--no-vision", options->no_vision, "leave the vision tower and the projector out");
   command->add_option("--shard-gb", options->shard_gb, "largest file, in GB (default 5)");
@@ -70,9 +74,12 @@ void add_new(CLI::App& app) {
       "    --set num_attention_heads=4 --set moe_intermediate_size=256 --set routed_expert_hidden_size=256 OUT\n"
       "  k3 new --config models/nano/config.json --seed 7 OUT      the shape of a model you have\n"
       "  k3 new --like kimi-k3 --set quantization_config=null ...  experts in BF16 instead of MXFP4\n"
-      "Values: normal with initializer_range, norms 1, decay parameters and convolutions as a training starts with them. AttnRes\n"
-      "pseudo-queries and router biases are small random numbers, where a training starts with zeros, so that tests exercise them.\n"
-      "When num_hidden_layers is set, layers follow the published pattern: three KDA, one MLA, the last one MLA. Token ids keep their\n"
+      "Values: normal with initializer_range, norms 1, decay parameters and convolutions as a training starts with "
+      "them. AttnRes\n"
+      "pseudo-queries and router biases are small random numbers, where a training starts with zeros, so that tests "
+      "exercise them.\n"
+      "When num_hidden_layers is set, layers follow the published pattern: three KDA, one MLA, the last one MLA. Token "
+      "ids keep their\n"
       "distance from the end of the vocabulary. No tokenizer is written. Memory needed: 64 MB, whatever the size.");
   command->callback([options] { run(*options); });
 }

@@ -47,7 +47,8 @@ TEST(Config, PublishedLayerKinds) {
   for (const int layer : {3, 7, 87, 91, 92}) EXPECT_FALSE(k3.is_kda[static_cast<std::size_t>(layer)]) << layer;
   for (const int layer : {0, 1, 2, 4, 88, 90}) EXPECT_TRUE(k3.is_kda[static_cast<std::size_t>(layer)]) << layer;
   EXPECT_EQ(linear.kda_layers(), 20);
-  for (const int layer : {3, 7, 11, 15, 19, 23, 26}) EXPECT_FALSE(linear.is_kda[static_cast<std::size_t>(layer)]) << layer;
+  for (const int layer : {3, 7, 11, 15, 19, 23, 26})
+    EXPECT_FALSE(linear.is_kda[static_cast<std::size_t>(layer)]) << layer;
 }
 
 TEST(Config, GoldenCheckpointsRoundTrip) {
@@ -78,7 +79,8 @@ TEST(Config, AbsentKeys) {
 }
 
 TEST(Config, FullRankGateWithoutLowerBoundIsSoftplus) {
-  const ModelConfig config = parse_config(edited(base_text("kimi-k3"), "remove text_config.linear_attn_config.gate_lower_bound"), "x");
+  const ModelConfig config =
+      parse_config(edited(base_text("kimi-k3"), "remove text_config.linear_attn_config.gate_lower_bound"), "x");
   EXPECT_TRUE(config.kda.full_rank_gate);
   EXPECT_FALSE(config.kda.gate_lower_bound.has_value());
 }
@@ -124,7 +126,8 @@ TEST(Config, EveryBadConfigIsRefused) {
 TEST(Config, DamagedText) {
   for (const char* text : {"", "{", "[]", "3", "{\"model_type\": }", "\xff\xfe", "nonsense"})
     expect_user_error([&] { parse_config(text, "some/config.json"); }, {"some/config.json: "});
-  expect_user_error([] { parse_config(R"({"model_type":"kimi_k3","model_type":"kimi_linear"})", "c"); }, {"model_type appears twice"});
+  expect_user_error([] { parse_config(R"({"model_type":"kimi_k3","model_type":"kimi_linear"})", "c"); },
+                    {"model_type appears twice"});
   expect_user_error([] { parse_config(std::string(100000, '['), "c"); }, {"nested deeper"});
   expect_user_error([] { parse_config(std::string(5 << 20, ' '), "c"); }, {"another file"});
   expect_user_error([] { read_config("/nowhere/config.json"); }, {"/nowhere/config.json"});

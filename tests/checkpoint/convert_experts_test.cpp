@@ -15,7 +15,9 @@ namespace {
 
 std::vector<float> decoded(const Checkpoint& checkpoint, const std::string& stem) {
   const TensorView &codes = checkpoint.at(stem + ".weight_packed"), &scales = checkpoint.at(stem + ".weight_scale");
-  const auto bytes = [](const TensorView& view) { return std::span(reinterpret_cast<const std::uint8_t*>(view.bytes.data()), view.bytes.size()); };
+  const auto bytes = [](const TensorView& view) {
+    return std::span(reinterpret_cast<const std::uint8_t*>(view.bytes.data()), view.bytes.size());
+  };
   std::vector<float> values(codes.bytes.size() * 2);
   mxfp4_decode(bytes(codes), bytes(scales), values);
   return values;
@@ -33,7 +35,8 @@ bool is_expert(const std::string& name) { return name.find(".experts.") != std::
 TEST(ConvertExperts, UnpackingIsExactAndPackingBringsTheValuesBack) {
   const TempDir folder;
   const auto source = data("golden/k3-tiny");
-  const ConvertReport unpacked = convert_experts(source, folder / "plain", {.pack = false, .max_shard_bytes = 1'000'000, .progress = {}});
+  const ConvertReport unpacked =
+      convert_experts(source, folder / "plain", {.pack = false, .max_shard_bytes = 1'000'000, .progress = {}});
   EXPECT_EQ(unpacked.matrices, 6 * 16 * 3);
   const ConvertReport packed = convert_experts(folder / "plain", folder / "packed", {});
   EXPECT_EQ(packed.bytes_after, unpacked.bytes_before);
@@ -78,7 +81,8 @@ TEST(ConvertExperts, PackingErrorIsThatOfFourBits) {
   for (const auto& [name, view] : before.tensors()) {
     if (!is_expert(name) || name.find("shared") != std::string::npos) continue;
     const std::vector<float> want = plain(before, name), got = decoded(after, name.substr(0, name.rfind('.')));
-    for (std::size_t at = 0; at < want.size(); ++at) error += std::pow(want[at] - got[at], 2), total += std::pow(want[at], 2);
+    for (std::size_t at = 0; at < want.size(); ++at)
+      error += std::pow(want[at] - got[at], 2), total += std::pow(want[at], 2);
   }
   EXPECT_NEAR(error / total, 0.0131, 0.002);  // training.md 3.2, Gaussian weights, rule FLOOR
 }
@@ -87,7 +91,11 @@ TEST(ConvertExperts, Refusals) {
   const TempDir folder;
   const auto packed = data("golden/k3-tiny"), plain_folder = data("golden/k3-tiny-softplus");
   expect_user_error([&] { convert_experts(packed, folder / "out", {}); }, {"are MXFP4 already"});
-  expect_user_error([&] { convert_experts(plain_folder, folder / "out", {.pack = false, .max_shard_bytes = 1 << 30, .progress = {}}); }, {"are plain floats already"});
+  expect_user_error(
+      [&] {
+        convert_experts(plain_folder, folder / "out", {.pack = false, .max_shard_bytes = 1 << 30, .progress = {}});
+      },
+      {"are plain floats already"});
   expect_user_error([&] { convert_experts(folder / "nothing", folder / "out", {}); }, {"nothing"});
   std::filesystem::create_directory(folder / "taken");
   std::ofstream(folder / "taken" / "file") << "x";
@@ -114,7 +122,11 @@ TEST(ConvertExperts, DamagedWeights) {
   };
   const std::string scale = "language_model.model.layers.1.block_sparse_moe.experts.3.w2.weight_scale";
   poke(Checkpoint(folder / "in").at(scale), std::string(1, '\0'));
-  expect_user_error([&] { convert_experts(folder / "in", folder / "out", {.pack = false, .max_shard_bytes = 1 << 30, .progress = {}}); }, {scale, "scale byte 0x00 at 2"});
+  expect_user_error(
+      [&] {
+        convert_experts(folder / "in", folder / "out", {.pack = false, .max_shard_bytes = 1 << 30, .progress = {}});
+      },
+      {scale, "scale byte 0x00 at 2"});
   const std::string weight = "language_model.model.layers.1.block_sparse_moe.experts.3.w2.weight";
   poke(Checkpoint(folder / "plain").at(weight), "\x80\x7f");
   expect_user_error([&] { convert_experts(folder / "plain", folder / "out", {}); }, {weight, "inf"});

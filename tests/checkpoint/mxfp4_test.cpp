@@ -1,4 +1,5 @@
-// MXFP4 against the vector cut from a real Kimi K3 shard (checkpoint.md 9), the worked blocks of training.md 9.3, and plain enumeration.
+// MXFP4 against the vector cut from a real Kimi K3 shard (checkpoint.md 9), the worked blocks of training.md 9.3, and
+// plain enumeration.
 #include "checkpoint/mxfp4.h"
 
 #include <gtest/gtest.h>
@@ -16,11 +17,13 @@ namespace {
 using Bytes = std::vector<std::uint8_t>;
 
 // Layer 4, expert 0, w1, row 0, group 0.
-const Bytes kPublishedCodes = {0xAB, 0x4C, 0x18, 0x65, 0x2C, 0x91, 0x04, 0x39, 0x48, 0x94, 0x58, 0x33, 0x94, 0xB5, 0x5B, 0x30};
+const Bytes kPublishedCodes = {0xAB, 0x4C, 0x18, 0x65, 0x2C, 0x91, 0x04, 0x39,
+                               0x48, 0x94, 0x58, 0x33, 0x94, 0xB5, 0x5B, 0x30};
 const Bytes kPublishedScale = {0x79};
-const std::vector<std::uint16_t> kPublishedValues = {0xBCC0, 0xBC80, 0xBD00, 0x3D00, 0x8000, 0x3C00, 0x3D40, 0x3D80, 0xBD00, 0x3C80, 0x3C00,
-                                                     0xBC00, 0x3D00, 0x0000, 0xBC00, 0x3CC0, 0x8000, 0x3D00, 0x3D00, 0xBC00, 0x8000, 0x3D40,
-                                                     0x3CC0, 0x3CC0, 0x3D00, 0xBC00, 0x3D40, 0xBCC0, 0xBCC0, 0x3D40, 0x0000, 0x3CC0};
+const std::vector<std::uint16_t> kPublishedValues = {0xBCC0, 0xBC80, 0xBD00, 0x3D00, 0x8000, 0x3C00, 0x3D40, 0x3D80,
+                                                     0xBD00, 0x3C80, 0x3C00, 0xBC00, 0x3D00, 0x0000, 0xBC00, 0x3CC0,
+                                                     0x8000, 0x3D00, 0x3D00, 0xBC00, 0x8000, 0x3D40, 0x3CC0, 0x3CC0,
+                                                     0x3D00, 0xBC00, 0x3D40, 0xBCC0, 0xBCC0, 0x3D40, 0x0000, 0x3CC0};
 
 std::vector<float> decode(const Bytes& codes, const Bytes& scales) {
   std::vector<float> values(codes.size() * 2);
@@ -61,12 +64,14 @@ TEST(Mxfp4, WorkedBlock) {
 }
 
 TEST(Mxfp4, ScaleIsTheFloorOfTheExponent) {
-  const std::pair<float, int> cases[] = {{6.01f, 127}, {7.0f, 127}, {5.0f, 127}, {1.75f, 125}, {4.0f, 127}, {3.999f, 126}, {8.0f, 128}};
+  const std::pair<float, int> cases[] = {{6.01f, 127}, {7.0f, 127},   {5.0f, 127}, {1.75f, 125},
+                                         {4.0f, 127},  {3.999f, 126}, {8.0f, 128}};
   for (const auto& [amax, byte] : cases) EXPECT_EQ(encode(one_group({amax})).second[0], byte) << amax;
 }
 
 TEST(Mxfp4, TiesGoToTheEvenCodeAndLargeValuesSaturate) {
-  const std::pair<float, float> cases[] = {{.25f, 0.f}, {.75f, 1.f}, {1.25f, 1.f}, {1.75f, 2.f}, {2.5f, 2.f}, {3.5f, 4.f}, {5.f, 4.f}, {5.01f, 6.f}, {7.99f, 6.f}};
+  const std::pair<float, float> cases[] = {{.25f, 0.f}, {.75f, 1.f}, {1.25f, 1.f}, {1.75f, 2.f}, {2.5f, 2.f},
+                                           {3.5f, 4.f}, {5.f, 4.f},  {5.01f, 6.f}, {7.99f, 6.f}};
   for (const auto& [value, wanted] : cases) {
     for (const float sign : {1.0f, -1.0f}) {
       const auto [codes, scales] = encode(one_group({sign * value, 4.0f}));
@@ -76,11 +81,13 @@ TEST(Mxfp4, TiesGoToTheEvenCodeAndLargeValuesSaturate) {
   }
 }
 
-// Every code at every usable scale survives decode and encode, unless the group is only zeros or its maximum leaves the range.
+// Every code at every usable scale survives decode and encode, unless the group is only zeros or its maximum leaves the
+// range.
 TEST(Mxfp4, CodesSurviveARoundTrip) {
   for (int scale = 1; scale <= 252; ++scale) {
     Bytes codes(16);
-    for (int at = 0; at < 16; ++at) codes[static_cast<std::size_t>(at)] = static_cast<std::uint8_t>(at | (15 - at) << 4);
+    for (int at = 0; at < 16; ++at)
+      codes[static_cast<std::size_t>(at)] = static_cast<std::uint8_t>(at | (15 - at) << 4);
     const Bytes scales = {static_cast<std::uint8_t>(scale)};
     const auto [codes_back, scales_back] = encode(decode(codes, scales));
     ASSERT_EQ(scales_back, scales);
@@ -106,7 +113,8 @@ TEST(Mxfp4, UnusableScalesAreRefused) {
   const Bytes good = {1, 121, 254};
   EXPECT_NO_THROW(check_mxfp4_scales(good, "f", "t"));
   EXPECT_NO_THROW(check_mxfp4_scales({}, "f", "t"));
-  expect_user_error([] { check_mxfp4_scales(Bytes{121, 0}, "file", "tensor"); }, {"file: tensor tensor: scale byte 0x00 at 1"});
+  expect_user_error([] { check_mxfp4_scales(Bytes{121, 0}, "file", "tensor"); },
+                    {"file: tensor tensor: scale byte 0x00 at 1"});
   expect_user_error([] { check_mxfp4_scales(Bytes{121, 121, 255}, "file", "tensor"); }, {"scale byte 0xFF at 2"});
 }
 

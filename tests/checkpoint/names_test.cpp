@@ -1,4 +1,5 @@
-// The tensor lists of both releases give the published totals; checkpoints are held against them, all differences at once.
+// The tensor lists of both releases give the published totals; checkpoints are held against them, all differences at
+// once.
 #include "checkpoint/names.h"
 
 #include <algorithm>
@@ -12,7 +13,8 @@ namespace k3::test {
 namespace {
 
 const ExpectedTensor& named(const std::vector<ExpectedTensor>& tensors, const std::string& name) {
-  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const ExpectedTensor& tensor) { return tensor.name == name; });
+  const auto found =
+      std::find_if(tensors.begin(), tensors.end(), [&](const ExpectedTensor& tensor) { return tensor.name == name; });
   if (found == tensors.end()) throw std::runtime_error("no tensor " + name);
   return *found;
 }
@@ -20,7 +22,8 @@ const ExpectedTensor& named(const std::vector<ExpectedTensor>& tensors, const st
 std::int64_t elements_of(const std::vector<ExpectedTensor>& tensors, Dtype dtype) {
   std::int64_t total = 0;
   for (const ExpectedTensor& tensor : tensors)
-    if (tensor.dtype == dtype) total += TensorSpec{tensor.name, tensor.dtype, tensor.shape}.bytes() / dtype_bytes(dtype);
+    if (tensor.dtype == dtype)
+      total += TensorSpec{tensor.name, tensor.dtype, tensor.shape}.bytes() / dtype_bytes(dtype);
   return total;
 }
 
@@ -34,7 +37,9 @@ TEST(Names, KimiK3Totals) {
   EXPECT_NEAR(static_cast<double>(totals.active_parameters), 104.19e9, 0.005e9);
   EXPECT_EQ(elements_of(tensors, Dtype::BF16), 57'179'884'544);
   EXPECT_EQ(elements_of(tensors, Dtype::F32), 11'122'432);
-  const auto count = [&](Dtype dtype) { return std::count_if(tensors.begin(), tensors.end(), [&](const auto& t) { return t.dtype == dtype; }); };
+  const auto count = [&](Dtype dtype) {
+    return std::count_if(tensors.begin(), tensors.end(), [&](const auto& t) { return t.dtype == dtype; });
+  };
   EXPECT_EQ(count(Dtype::U8), 494'592);
   EXPECT_EQ(count(Dtype::BF16), 2'122);
   EXPECT_EQ(count(Dtype::F32), 506);
@@ -58,7 +63,8 @@ TEST(Names, KimiK3ShapesAsPublished) {
   EXPECT_EQ(named(tensors, "language_model.model.layers.0.self_attn.A_log").shape, (Shape{128}));
   EXPECT_EQ(named(tensors, "language_model.model.layers.0.self_attn.q_conv1d.weight").shape, (Shape{12288, 1, 4}));
   EXPECT_EQ(named(tensors, "language_model.model.layers.92.self_attn.kv_b_proj.weight").shape, (Shape{24576, 512}));
-  EXPECT_EQ(named(tensors, "language_model.model.layers.92.block_sparse_moe.experts.895.w2.weight_scale").shape, (Shape{3584, 96}));
+  EXPECT_EQ(named(tensors, "language_model.model.layers.92.block_sparse_moe.experts.895.w2.weight_scale").shape,
+            (Shape{3584, 96}));
   EXPECT_EQ(named(tensors, "mm_projector.proj.2.weight").shape, (Shape{7168, 4096}));
   EXPECT_EQ(named(tensors, "language_model.model.layers.0.mlp.down_proj.weight").role, Role::dense_mlp);
 }
@@ -78,22 +84,25 @@ TEST(Names, EveryDifferenceIsToldAtOnce) {
   config.kda.full_rank_gate = true;
   const Checkpoint checkpoint(folder);
   expect_user_error([&] { check_tensors(config, checkpoint); },
-                    {"25 missing: ", "model.layers.0.self_attn.g_proj.weight", "6 not read: ", "model.layers.0.self_attn.g_a_proj.weight",
-                     "3 of wrong shape: ", "model.layers.0.mlp.gate_proj.weight [128, 64] (config: [100, 64])", "and 13 more"});
+                    {"25 missing: ", "model.layers.0.self_attn.g_proj.weight",
+                     "6 not read: ", "model.layers.0.self_attn.g_a_proj.weight", "3 of wrong shape: ",
+                     "model.layers.0.mlp.gate_proj.weight [128, 64] (config: [100, 64])", "and 13 more"});
 }
 
 TEST(Names, WrongDtypeIsTold) {
   const TempDir folder;
   const ModelConfig config = read_config(data("golden/kimi-linear-tiny"));
   std::vector<TensorSpec> specs;
-  for (const ExpectedTensor& tensor : expected_tensors(config)) specs.push_back({tensor.name, tensor.dtype, tensor.shape});
+  for (const ExpectedTensor& tensor : expected_tensors(config))
+    specs.push_back({tensor.name, tensor.dtype, tensor.shape});
   specs[0].dtype = Dtype::I16;
   std::int64_t total = 0;
   for (const TensorSpec& spec : specs) total += spec.bytes();
   CheckpointWriter writer(folder.path(), specs);
   writer.write(std::vector<std::byte>(static_cast<std::size_t>(total)));
   writer.finish();
-  expect_user_error([&] { check_tensors(config, Checkpoint(folder.path())); }, {"1 of wrong dtype: " + specs[0].name + " I16"});
+  expect_user_error([&] { check_tensors(config, Checkpoint(folder.path())); },
+                    {"1 of wrong dtype: " + specs[0].name + " I16"});
 }
 
 TEST(Names, VisionTensorsMayStayUnread) {

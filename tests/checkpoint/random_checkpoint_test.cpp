@@ -1,4 +1,5 @@
-// Random checkpoints: exact layout, the same bytes however they are cut into pieces, values as training.md 1.8 wants them.
+// Random checkpoints: exact layout, the same bytes however they are cut into pieces, values as training.md 1.8 wants
+// them.
 #include "checkpoint/random_checkpoint.h"
 
 #include <algorithm>
@@ -27,12 +28,21 @@ std::vector<std::string> split(const std::string& text) {
 }
 
 ModelConfig small_config(const std::string& base) {
-  std::vector<std::string> settings = {"num_hidden_layers=5", "hidden_size=64", "vocab_size=512", "num_experts=4", "num_experts_per_token=2",
-                                       "intermediate_size=96", "moe_intermediate_size=32", "num_attention_heads=2", "kv_lora_rank=32",
-                                       "linear_attn_config.num_heads=3", "linear_attn_config.head_dim=16"};
+  std::vector<std::string> settings = {"num_hidden_layers=5",
+                                       "hidden_size=64",
+                                       "vocab_size=512",
+                                       "num_experts=4",
+                                       "num_experts_per_token=2",
+                                       "intermediate_size=96",
+                                       "moe_intermediate_size=32",
+                                       "num_attention_heads=2",
+                                       "kv_lora_rank=32",
+                                       "linear_attn_config.num_heads=3",
+                                       "linear_attn_config.head_dim=16"};
   if (base == "kimi-k3") {
-    for (const char* more : {"q_lora_rank=48", "routed_expert_hidden_size=64", "attn_res_block_size=2", "vision_config.vt_num_hidden_layers=1",
-                             "vision_config.vt_hidden_size=32", "vision_config.mm_hidden_size=32", "vision_config.qkv_hidden_size=48"})
+    for (const char* more : {"q_lora_rank=48", "routed_expert_hidden_size=64", "attn_res_block_size=2",
+                             "vision_config.vt_num_hidden_layers=1", "vision_config.vt_hidden_size=32",
+                             "vision_config.mm_hidden_size=32", "vision_config.qkv_hidden_size=48"})
       settings.emplace_back(more);
   }
   return parse_config(with_settings(read_file(kConfigs / (base + ".json")), settings), base);
@@ -106,7 +116,9 @@ TEST(RandomCheckpoint, PiecesOfATensorJoin) {
     const auto bytes = static_cast<std::size_t>(TensorSpec{tensor.name, tensor.dtype, tensor.shape}.bytes());
     std::vector<std::byte> whole(bytes), pieces(bytes);
     fill_random(config, tensor, 1, 0, whole);
-    for (std::size_t at = 0; at < bytes; at += 192) fill_random(config, tensor, 1, static_cast<std::int64_t>(at), std::span(pieces).subspan(at, std::min<std::size_t>(192, bytes - at)));
+    for (std::size_t at = 0; at < bytes; at += 192)
+      fill_random(config, tensor, 1, static_cast<std::int64_t>(at),
+                  std::span(pieces).subspan(at, std::min<std::size_t>(192, bytes - at)));
     EXPECT_EQ(whole, pieces) << tensor.name;
   }
 }
@@ -118,18 +130,22 @@ TEST(RandomCheckpoint, ValuesOfEachKind) {
   write_random_checkpoint(linear, folder / "linear", {});
   const Checkpoint a(folder / "k3"), b(folder / "linear");
   const std::string layer = "language_model.model.layers.1.";
-  for (const char* norm : {"input_layernorm.weight", "self_attn.o_norm.weight", "block_sparse_moe.routed_expert_norm.weight", "mlp_res_norm.weight"})
+  for (const char* norm : {"input_layernorm.weight", "self_attn.o_norm.weight",
+                           "block_sparse_moe.routed_expert_norm.weight", "mlp_res_norm.weight"})
     for (const float value : floats(a.at(layer + norm))) EXPECT_EQ(value, 1.0f) << norm;
-  for (const char* norm : {"vision_tower.encoder.blocks.0.norm0.weight", "mm_projector.post_norm.weight", "vision_tower.encoder.final_layernorm.weight"})
+  for (const char* norm : {"vision_tower.encoder.blocks.0.norm0.weight", "mm_projector.post_norm.weight",
+                           "vision_tower.encoder.final_layernorm.weight"})
     for (const float value : floats(a.at(norm))) EXPECT_EQ(value, 1.0f) << norm;
   EXPECT_EQ(floats(a.at(layer + "self_attn.A_log")), (std::vector<float>{0, 0, 0, 0}));
-  for (const float value : floats(b.at("model.layers.1.self_attn.A_log"))) EXPECT_TRUE(value > 0.0f && value < std::log(16.0f)) << value;
+  for (const float value : floats(b.at("model.layers.1.self_attn.A_log")))
+    EXPECT_TRUE(value > 0.0f && value < std::log(16.0f)) << value;
   for (const float value : floats(a.at(layer + "self_attn.dt_bias"))) {
     const double dt = std::log1p(std::exp(value));
     EXPECT_TRUE(dt > 0.00099 && dt < 0.101) << dt;
   }
   for (const float value : floats(a.at(layer + "self_attn.q_conv1d.weight"))) EXPECT_LE(std::fabs(value), 0.5f);
-  for (const char* random : {"mlp_res_proj.weight", "block_sparse_moe.gate.e_score_correction_bias", "self_attn.q_proj.weight"}) {
+  for (const char* random :
+       {"mlp_res_proj.weight", "block_sparse_moe.gate.e_score_correction_bias", "self_attn.q_proj.weight"}) {
     const std::vector<float> values = floats(a.at(layer + random));
     EXPECT_NE(values[0], values[1]) << random;
     for (const float value : values) EXPECT_LT(std::fabs(value), 0.09f) << random;
@@ -149,7 +165,10 @@ TEST(Settings, EveryCase) {
   EXPECT_GT(cases.size(), 8u);
   for (const TextCase& entry : cases) {
     SCOPED_TRACE(entry.at("set"));
-    const auto make = [&] { return parse_config(with_settings(read_file(kConfigs / (entry.at("base") + ".json")), split(entry.at("set"))), "config"); };
+    const auto make = [&] {
+      return parse_config(with_settings(read_file(kConfigs / (entry.at("base") + ".json")), split(entry.at("set"))),
+                          "config");
+    };
     if (entry.contains("error")) {
       expect_user_error(make, {entry.at("error")});
       continue;

@@ -1,4 +1,5 @@
-// Reading and writing safetensors: round trips of single files and shards, and every malformed file of tests/data/checkpoint.
+// Reading and writing safetensors: round trips of single files and shards, and every malformed file of
+// tests/data/checkpoint.
 #include "checkpoint/safetensors.h"
 
 #include <cstring>
@@ -17,11 +18,14 @@ std::string file_text(const std::string& header, std::size_t data_bytes) {
   return text + header + std::string(data_bytes, 'x');
 }
 
-std::vector<TensorView> parse(const std::string& text) { return parse_safetensors(std::as_bytes(std::span(text)), "some.safetensors"); }
+std::vector<TensorView> parse(const std::string& text) {
+  return parse_safetensors(std::as_bytes(std::span(text)), "some.safetensors");
+}
 
 void put(const std::filesystem::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
-const std::string kTwoTensors = R"({"a":{"dtype":"U8","shape":[2,2],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[],"data_offsets":[4,8]}})";
+const std::string kTwoTensors =
+    R"({"a":{"dtype":"U8","shape":[2,2],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[],"data_offsets":[4,8]}})";
 
 TEST(Safetensors, EveryMalformedHeaderIsRefused) {
   const std::vector<TextCase> cases = text_cases("checkpoint/safetensors_errors.txt");
@@ -36,13 +40,15 @@ TEST(Safetensors, EveryMalformedHeaderIsRefused) {
 TEST(Safetensors, EveryTruncationIsRefused) {
   const std::string whole = file_text(kTwoTensors, 8);
   EXPECT_EQ(parse(whole).size(), 2u);
-  for (std::size_t size = 0; size < whole.size(); ++size) expect_user_error([&] { parse(whole.substr(0, size)); }, {"some.safetensors: "});
+  for (std::size_t size = 0; size < whole.size(); ++size)
+    expect_user_error([&] { parse(whole.substr(0, size)); }, {"some.safetensors: "});
   expect_user_error([&] { parse(whole + "x"); }, {"1 bytes follow the last tensor"});
 }
 
 TEST(Safetensors, HeaderLengthsThatLie) {
   std::string text = file_text(kTwoTensors, 8);
-  for (const std::uint64_t length : {std::uint64_t{1000}, std::uint64_t{100'000'001}, ~std::uint64_t{0}, std::uint64_t{1} << 63}) {
+  for (const std::uint64_t length :
+       {std::uint64_t{1000}, std::uint64_t{100'000'001}, ~std::uint64_t{0}, std::uint64_t{1} << 63}) {
     std::memcpy(text.data(), &length, 8);
     expect_user_error([&] { parse(text); }, {"some.safetensors: header length"});
   }
@@ -50,18 +56,22 @@ TEST(Safetensors, HeaderLengthsThatLie) {
 
 TEST(Safetensors, EmptyFilesAndEmptyTensors) {
   EXPECT_TRUE(parse(file_text("{}", 0)).empty());
-  const auto views = parse(file_text(R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[0,7],"data_offsets":[0,0]}}   )", 0));
+  const auto views = parse(
+      file_text(R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[0,7],"data_offsets":[0,0]}}   )", 0));
   ASSERT_EQ(views.size(), 1u);
   EXPECT_EQ(views[0].elements(), 0);
 }
 
 TEST(Safetensors, AllDtypesHaveNamesAndSizes) {
-  for (const char* name : {"BOOL", "F4", "F6_E2M3", "F6_E3M2", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "I64", "U64", "F64", "C64"}) {
+  for (const char* name : {"BOOL", "F4",  "F6_E2M3", "F6_E3M2", "U8",  "I8",  "F8_E4M3", "F8_E5M2", "F8_E8M0", "I16",
+                           "U16",  "F16", "BF16",    "I32",     "U32", "F32", "I64",     "U64",     "F64",     "C64"}) {
     const auto dtype = dtype_from_name(name);
     ASSERT_TRUE(dtype.has_value()) << name;
     EXPECT_EQ(dtype_name(*dtype), name);
     const std::int64_t bytes = dtype_bits(*dtype) * 8 / 8;
-    const auto views = parse(file_text(fmt::format(R"({{"a":{{"dtype":"{}","shape":[4,2],"data_offsets":[0,{}]}}}})", name, bytes), static_cast<std::size_t>(bytes)));
+    const auto views =
+        parse(file_text(fmt::format(R"({{"a":{{"dtype":"{}","shape":[4,2],"data_offsets":[0,{}]}}}})", name, bytes),
+                        static_cast<std::size_t>(bytes)));
     EXPECT_EQ(views.at(0).dtype, *dtype);
     EXPECT_EQ(views.at(0).elements(), 8);
   }
@@ -69,17 +79,22 @@ TEST(Safetensors, AllDtypesHaveNamesAndSizes) {
 
 std::vector<std::byte> counted(std::int64_t bytes, int start) {
   std::vector<std::byte> data(static_cast<std::size_t>(bytes));
-  for (std::size_t at = 0; at < data.size(); ++at) data[at] = static_cast<std::byte>(static_cast<std::size_t>(start) + at * 7);
+  for (std::size_t at = 0; at < data.size(); ++at)
+    data[at] = static_cast<std::byte>(static_cast<std::size_t>(start) + at * 7);
   return data;
 }
 
-const std::vector<TensorSpec> kSpecs = {{"first", Dtype::BF16, {3, 5}}, {"none", Dtype::F32, {0}}, {"second \"quoted\" \xC3\xA9", Dtype::U8, {17}},
-                                        {"third", Dtype::F64, {2, 1, 2}}, {"last", Dtype::BOOL, {1}}};
+const std::vector<TensorSpec> kSpecs = {{"first", Dtype::BF16, {3, 5}},
+                                        {"none", Dtype::F32, {0}},
+                                        {"second \"quoted\" \xC3\xA9", Dtype::U8, {17}},
+                                        {"third", Dtype::F64, {2, 1, 2}},
+                                        {"last", Dtype::BOOL, {1}}};
 
 void write_all(CheckpointWriter& writer, std::size_t piece) {
   for (std::size_t index = 0; index < kSpecs.size(); ++index) {
     const auto data = counted(kSpecs[index].bytes(), static_cast<int>(index));
-    for (std::size_t at = 0; at < data.size(); at += piece) writer.write(std::span(data).subspan(at, std::min(piece, data.size() - at)));
+    for (std::size_t at = 0; at < data.size(); at += piece)
+      writer.write(std::span(data).subspan(at, std::min(piece, data.size() - at)));
   }
 }
 
@@ -113,7 +128,8 @@ TEST(Safetensors, ShardsHaveSixDigitTotals) {
   CheckpointWriter writer(folder.path(), kSpecs, 40);
   write_all(writer, 13);
   writer.finish();
-  for (const char* name : {"model-00001-of-000003.safetensors", "model-00002-of-000003.safetensors", "model-00003-of-000003.safetensors", "model.safetensors.index.json"})
+  for (const char* name : {"model-00001-of-000003.safetensors", "model-00002-of-000003.safetensors",
+                           "model-00003-of-000003.safetensors", "model.safetensors.index.json"})
     EXPECT_TRUE(std::filesystem::exists(folder / name)) << name;
   expect_all(Checkpoint(folder.path()));
 }
@@ -122,7 +138,8 @@ TEST(Safetensors, WholeFileWriter) {
   const TempDir folder;
   std::vector<std::vector<std::byte>> data;
   std::vector<std::span<const std::byte>> spans;
-  for (std::size_t index = 0; index < kSpecs.size(); ++index) data.push_back(counted(kSpecs[index].bytes(), static_cast<int>(index)));
+  for (std::size_t index = 0; index < kSpecs.size(); ++index)
+    data.push_back(counted(kSpecs[index].bytes(), static_cast<int>(index)));
   for (const auto& bytes : data) spans.emplace_back(bytes);
   write_safetensors(folder / "x.safetensors", kSpecs, spans);
   expect_all(Checkpoint(folder / "x.safetensors"));
@@ -147,7 +164,8 @@ TEST(Safetensors, WriterRefusesAFolderWithAModel) {
 
 TEST(Safetensors, MoreThanTheDiskHoldsIsRefusedAtOnce) {
   const TempDir folder;
-  expect_user_error([&] { CheckpointWriter(folder / "out", {{"huge", Dtype::F32, {std::int64_t{1} << 50}}}); }, {"GB are free"});
+  expect_user_error([&] { CheckpointWriter(folder / "out", {{"huge", Dtype::F32, {std::int64_t{1} << 50}}}); },
+                    {"GB are free"});
 }
 
 struct Shards {
@@ -157,7 +175,9 @@ struct Shards {
     write_all(writer, 64);
     writer.finish();
   }
-  std::filesystem::path shard(int number) const { return folder / fmt::format("model-0000{}-of-000003.safetensors", number); }
+  std::filesystem::path shard(int number) const {
+    return folder / fmt::format("model-0000{}-of-000003.safetensors", number);
+  }
   std::filesystem::path index() const { return folder / "model.safetensors.index.json"; }
   void edit_index(const std::string& from, const std::string& to) const {
     std::string text = read_file(index());

@@ -34,8 +34,10 @@ TEST(Summary, KimiK3) {
 TEST(Summary, TextNamesThePattern) {
   const ModelConfig config = kimi_k3_config();
   const std::string text = summary_text(config, summarize(config), "K3");
-  for (const char* part : {"69 KDA layers: 0-2, 4-6, 8-10, 12-14, ..., 84-86, 88-90", "24 MLA layers: 3, 7, 11, 15, ..., 87, 91-92", "497,220",
-                           "2,779,931,837,184 (2.78 T)", "104,189,614,848 (104.19 B)", "1,560,860,324,864 (1.56 TB)", "8 blocks of 12 layers", "1 dense layer of"})
+  for (const char* part :
+       {"69 KDA layers: 0-2, 4-6, 8-10, 12-14, ..., 84-86, 88-90", "24 MLA layers: 3, 7, 11, 15, ..., 87, 91-92",
+        "497,220", "2,779,931,837,184 (2.78 T)", "104,189,614,848 (104.19 B)", "1,560,860,324,864 (1.56 TB)",
+        "8 blocks of 12 layers", "1 dense layer of"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 45);
 }
