@@ -172,35 +172,47 @@ Json schema(const Declared& declared, bool described, bool with_required) {
   return {{"type", "function"}, {"function", function}};
 }
 
+// What a conversation is made of: the declared tools, the one that is meant, and its arguments.
+struct Request {
+  std::vector<Declared> declared;
+  std::size_t chosen = 0;
+  std::vector<std::pair<std::string_view, std::string>> slots;
+  Json arguments = Json::object();  // sorted by name, like the declared properties
+  std::string content;              // decides the split
+};
+
+Request random_request(Random& random) {
+  Request request;
+  const std::int64_t count = random.between(1, 4);
+  while (static_cast<std::int64_t>(request.declared.size()) < count) {
+    Declared next = declare(random, random.pick(tools()));
+    const auto clash = [&](const Declared& other) { return other.name == next.name || other.tool->purpose == next.tool->purpose || other.tool->names[0] == next.tool->names[0]; };
+    if (std::none_of(request.declared.begin(), request.declared.end(), clash)) request.declared.push_back(std::move(next));
+  }
+  request.chosen = static_cast<std::size_t>(random.below(count));
+  const Declared& chosen = request.declared[request.chosen];
+  request.content = fmt::format("tool {}", chosen.tool->names[0]);
+  for (std::size_t at = 0; at < chosen.parameters.size(); ++at) {
+    const Parameter& parameter = chosen.tool->parameters[at];
+    const Json value = random_value(random, parameter.kind);
+    request.arguments[chosen.parameters[at]] = value;
+    request.slots.emplace_back(parameter.slot, spoken(value));
+    request.content += " " + value.dump();
+  }
+  return request;
+}
+
 }  // namespace
 
 Document tool_conversation(Random& random, Split split) {
-  std::vector<Declared> declared;
-  const std::int64_t count = random.between(1, 4);
-  while (static_cast<std::int64_t>(declared.size()) < count) {
-    Declared next = declare(random, random.pick(tools()));
-    const auto clash = [&](const Declared& other) { return other.name == next.name || other.tool->purpose == next.tool->purpose || other.tool->names[0] == next.tool->names[0]; };
-    if (std::none_of(declared.begin(), declared.end(), clash)) declared.push_back(std::move(next));
-  }
+  Request wanted = random_request(random);
+  while (split_of(wanted.content) != split) wanted = random_request(random);
+  const Declared& chosen = wanted.declared[wanted.chosen];
+  const Json& arguments = wanted.arguments;
+  const auto& slots = wanted.slots;
   const bool described = random.chance(0.7), with_required = random.chance(0.5);
   Json list = Json::array();
-  for (const Declared& one : declared) list.push_back(schema(one, described, with_required));
-
-  const Declared& chosen = declared[static_cast<std::size_t>(random.below(count))];
-  std::vector<std::pair<std::string_view, std::string>> slots;
-  Json arguments = Json::object();  // sorted by name, like the declared properties
-  std::string key;
-  do {
-    slots.clear();
-    key = "tool " + chosen.name;
-    for (std::size_t at = 0; at < chosen.parameters.size(); ++at) {
-      const Parameter& parameter = chosen.tool->parameters[at];
-      const Json value = random_value(random, parameter.kind);
-      arguments[chosen.parameters[at]] = value;
-      slots.emplace_back(parameter.slot, spoken(value));
-      key += " " + value.dump();
-    }
-  } while (split_of(key) != split);
+  for (const Declared& one : wanted.declared) list.push_back(schema(one, described, with_required));
 
   Document document;
   Conversation conversation;
