@@ -26,7 +26,7 @@ if [ -n "$recipe" ]; then
   if command -v ncu >/dev/null; then
     timeout 100 ncu --clock-control none --metrics gpu__time_duration.sum --csv --launch-skip ${K3_SKIP:-12000} --launch-count ${K3_COUNT:-5000} \
       $build/bin/k3 train "$recipe" --out runs/profile --device cuda --max-seconds 90 >"$folder/ncu.csv" 2>&1
-    python3 bench/gpu/kernel_table.py "$folder/ncu.csv" | head -60
+    python3 bench/gpu/kernel_table.py "$folder/ncu.csv"
     rm -f "$folder/ncu.csv"
   fi
   say profiled

@@ -13,5 +13,5 @@ for row in csv.DictReader(rows):
     times[name][1] += value
 total = sum(entry[1] for entry in times.values())
 print(f"{sum(entry[0] for entry in times.values())} launches, {total / 1e3:.2f} ms")
-for name, (count, spent) in sorted(times.items(), key=lambda item: -item[1][1]):
+for name, (count, spent) in sorted(times.items(), key=lambda item: -item[1][1])[:50]:
     print(f"{spent / 1e3:9.3f} ms {100 * spent / total:5.1f} % {count:6d}  {name}")

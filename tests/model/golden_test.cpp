@@ -57,13 +57,20 @@ Limits limits_of(at::ScalarType type) {
   return {7e-2, 6e-2, 6e-2, 1e-2};
 }
 
+// On a GPU q and k reach the KDA kernel in bf16 and sums run in another order: 1.22e-2 was seen on the two-token sequence of k3-tiny.
+Limits limits_of(at::ScalarType type, at::Device device) {
+  Limits limits = limits_of(type);
+  if (type == at::kBFloat16 && device.is_cuda()) limits.weights = 2e-2;
+  return limits;
+}
+
 class Golden : public testing::TestWithParam<std::tuple<std::string, at::ScalarType, bool>> {};
 
 void expect_golden(const std::string& name, at::ScalarType type, at::Device device, bool packed) {
   const auto folder = test::data("golden/" + name);
   const Model model = load_model(folder, {type, device, packed});
   const Expected expected(folder);
-  const Limits limits = limits_of(type);
+  const Limits limits = limits_of(type, device);
   StatePool pool = StatePool::make(model.config, 2, 128, device, type);
   for (const std::string sequence : {"a.", "b."}) {
     const std::int64_t slot = sequence == "a." ? 1 : 0;

@@ -1,11 +1,13 @@
 // Operators on a GPU against the same operators in fp64 on the CPU, forward and gradients. Skipped where there is no GPU.
 #include "ops/attn_res/attn_res.h"
 #include "ops/experts/experts.h"
+#include "ops/glu/glu.h"
 #include "ops/kda/kda.h"
 #include "ops/kda/kda_cuda.h"
 #include "ops/mla/mla.h"
 #include "ops/mxfp4/mxfp4.h"
 #include "ops/norm/norm.h"
+#include "ops/short_conv/short_conv.h"
 #include "support/tensors.h"
 
 namespace k3 {
@@ -34,7 +36,8 @@ void expect_as_on_cpu(const Function& function, const std::vector<Tensor>& input
   const Tensor weights = at::randn(want.sizes(), at::kDouble);
   const auto got_grads = torch::autograd::grad({(got.to(at::kDouble) * weights.to(at::kCUDA)).sum()}, device);
   const auto want_grads = torch::autograd::grad({(want * weights).sum()}, host);
-  for (std::size_t i = 0; i < inputs.size(); ++i) test::expect_close(got_grads[i], want_grads[i], gradient_limit, "gradient " + std::to_string(i));
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    test::expect_close(got_grads[i], want_grads[i], gradient_limit, "gradient " + std::to_string(i));
 }
 
 TEST_F(Cuda, KdaKernelsForwardAndBackward) {
@@ -89,6 +92,23 @@ TEST_F(Cuda, DepthMixAndNorms) {
   expect_as_on_cpu(mix, inputs, at::kBFloat16, 1e-2, 2e-2);
   const Function norm = [](const std::vector<Tensor>& x) { return ops::rms_norm(x[0], x[1], 1e-5); };
   expect_as_on_cpu(norm, {inputs[0], inputs[3]}, at::kBFloat16, 1e-2, 2e-2);
+}
+
+TEST_F(Cuda, ShortConvolutionAcrossRowBorders) {
+  const RowPlan plan = RowPlan::of_lengths({70, 0, 1, 2, 3, 130, 64});  // borders inside strips of 64, rows shorter than the taps
+  const Function function = [&](const std::vector<Tensor>& x) { return ops::short_conv(x[0], x[1], plan, {}).out; };
+  const std::vector<Tensor> inputs = {at::randn({plan.tokens(), 24}), at::randn({24, 4})};
+  expect_as_on_cpu(function, inputs, at::kFloat, 1e-5, 1e-5);
+  expect_as_on_cpu(function, inputs, at::kBFloat16, 1e-2, 2e-2);
+}
+
+TEST_F(Cuda, SituGlu) {
+  for (const ops::Glu options : {ops::Glu{true, 4, 25}, ops::Glu{true, 1, 0}, ops::Glu{false, 0, 0}}) {
+    const Function function = [&](const std::vector<Tensor>& x) { return ops::glu(x[0], x[1], options); };
+    const std::vector<Tensor> inputs = {at::randn({33, 64}) * 4, at::randn({33, 64}) * 20};
+    expect_as_on_cpu(function, inputs, at::kFloat, 1e-5, 1e-5);
+    expect_as_on_cpu(function, inputs, at::kBFloat16, 1e-2, 2e-2);
+  }
 }
 
 TEST_F(Cuda, Mxfp4SameCodesAsOnTheCpu) {

@@ -1,5 +1,6 @@
 #include "ops/attn_res/attn_res.h"
 
+#include "ops/attn_res/attn_res_cuda.h"
 #include "ops/precision.h"
 
 namespace k3::ops {
@@ -7,6 +8,7 @@ namespace k3::ops {
 Tensor attn_res_mix(const std::vector<Tensor>& sources, const Tensor& norm, const Tensor& proj, double eps) {
   const at::ScalarType type = wide_type(sources.back());
   const Tensor query = norm.to(type) * proj.to(type);  // [hidden]
+  if (attn_res_cuda_takes(sources)) return attn_res_cuda(sources, query, eps);
   std::vector<Tensor> values, scores;
   for (const Tensor& source : sources) {
     const Tensor value = source.to(type);

@@ -1,11 +1,13 @@
 #include "ops/glu/glu.h"
 
+#include "ops/glu/glu_cuda.h"
 #include "ops/precision.h"
 
 namespace k3::ops {
 
 Tensor glu(const Tensor& gate, const Tensor& up, const Glu& options) {
   if (!options.situ) return at::silu(gate) * up;
+  if (situ_cuda_takes(gate)) return situ_cuda(gate, up, options);
   const Tensor wide_gate = wide(gate);
   const Tensor wide_up = wide(up);
   const Tensor capped_gate = options.beta * at::tanh(wide_gate / options.beta) * at::sigmoid(wide_gate);

@@ -1,6 +1,7 @@
 #include "ops/short_conv/short_conv.h"
 
 #include "ops/precision.h"
+#include "ops/short_conv/short_conv_cuda.h"
 
 namespace k3::ops {
 namespace {
@@ -15,10 +16,11 @@ Tensor shifted(const Tensor& u, std::int64_t back, const Tensor& position_in_row
 }
 
 Tensor positions(const RowPlan& plan, const Tensor& like) {
-  std::vector<std::int64_t> position(plan.tokens());
+  std::vector<std::int32_t> position(plan.tokens());
   for (std::int64_t row = 0; row < plan.rows(); ++row)
-    for (std::int64_t token = plan.starts[row]; token < plan.starts[row + 1]; ++token) position[token] = token - plan.starts[row];
-  return at::tensor(position, at::kLong).to(like.device());
+    for (std::int64_t token = plan.starts[row]; token < plan.starts[row + 1]; ++token)
+      position[token] = static_cast<std::int32_t>(token - plan.starts[row]);
+  return at::tensor(position, at::kInt).to(like.device(), /*non_blocking=*/true);
 }
 
 Tensor from_nothing(const Tensor& u, const Tensor& taps, const RowPlan& plan) {
@@ -35,6 +37,7 @@ Tensor from_nothing(const Tensor& u, const Tensor& taps, const RowPlan& plan) {
 }  // namespace
 
 ShortConv short_conv(const Tensor& u, const Tensor& taps, const RowPlan& plan, const Tensor& window) {
+  if (!window.defined() && short_conv_cuda_takes(u, taps)) return {short_conv_cuda(u, taps, positions(plan, u)), {}};
   const Tensor wide_u = wide(u);
   const Tensor wide_taps = taps.to(wide_u.scalar_type());
   if (!window.defined()) return {at::silu(from_nothing(wide_u, wide_taps, plan)).to(u.scalar_type()), {}};
