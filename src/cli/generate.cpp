@@ -1,20 +1,18 @@
 // k3 generate: continues a text or a list of ids. Text in gives text out, ids in give ids out; --json gives everything.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "cli/commands.h"
 #include "cli/default_model.h"
 #include "cli/id_list.h"
 #include "cli/interrupt.h"
 #include "cli/run_stats.h"
 #include "cli/stop_text.h"
+#include "cli/text_input.h"
 #include "model/generate.h"
 
 namespace k3::cli {
@@ -38,12 +36,7 @@ struct Generated {
 };
 
 std::string prompt_text(const GenerateFlags& flags) {
-  if (!flags.file.empty() && flags.file != "-") return read_file(flags.file);
-  if (flags.has_prompt) return flags.prompt;
-  std::string text;  // --file - or a pipe
-  char buffer[65536];
-  for (std::size_t count; (count = std::fread(buffer, 1, sizeof buffer, stdin)) > 0;) text.append(buffer, count);
-  return text;
+  return flags.has_prompt ? flags.prompt : read_input(flags.file);
 }
 
 std::vector<std::int64_t> prompt_ids(const GenerateFlags& flags, const Tokenizer* tokenizer) {

@@ -15,6 +15,7 @@ using namespace k3::cli;
 
 // In the order in which `k3 --help` lists them.
 void add_commands(CLI::App& app) {
+  add_chat(app);
   add_generate(app);
   add_logits(app);
   add_inspect(app);
@@ -24,6 +25,8 @@ void add_commands(CLI::App& app) {
   add_render(app);
   add_train(app);
   add_plot(app);
+  add_eval(app);
+  add_data(app);
 }
 
 constexpr const char* kExamples =

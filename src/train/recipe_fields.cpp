@@ -18,21 +18,36 @@ std::string without_underscores(std::string text) {
   return text;
 }
 
-// The text without comments: the versions of the parser disagree about comments behind a table's name.
-std::string without_comments(const std::string& text) {
+// CLI11 reads plain lines only: comments go, arrays over several lines become one, and what is neither a table nor key = value is refused.
+std::string plain_lines(const std::string& text, const std::filesystem::path& path) {
   std::istringstream input(text);
-  std::string result, line;
-  while (std::getline(input, line)) {
+  std::string line, plain, open_array;
+  for (int number = 1; std::getline(input, line); ++number) {
     char quote = 0;
-    std::size_t end = 0;
-    for (; end < line.size() && (quote != 0 || line[end] != '#'); ++end) {
-      if (quote == 0 && (line[end] == '"' || line[end] == '\'')) quote = line[end];
-      else if (line[end] == quote) quote = 0;
+    for (std::size_t at = 0; at < line.size(); ++at) {
+      if (quote != 0 && line[at] == '#')
+        throw_user("{} line {}: a # may not stand inside a string; rename the file or folder", path.string(), number);
+      if (line[at] == '#') line.resize(at);
+      else if (line[at] == quote) quote = 0;
+      else if (quote == 0 && (line[at] == '"' || line[at] == '\'')) quote = line[at];
     }
-    while (end > 0 && std::isspace(static_cast<unsigned char>(line[end - 1]))) --end;
-    result.append(line, 0, end).push_back('\n');
+    if (quote != 0) throw_user("{} line {}: the quotes do not close", path.string(), number);
+    line = open_array + CLI::detail::trim_copy(line);
+    open_array.clear();
+    if (line.empty()) continue;
+    const std::size_t equals = line.find('=');
+    const bool table = line.front() == '[' && line.back() == ']';
+    if (!table && equals == std::string::npos)
+      throw_user("{} line {}: is neither [table] nor key = value: {}", path.string(), number, line);
+    const std::size_t value = table ? std::string::npos : line.find_first_not_of(" \t", equals + 1);
+    if (value != std::string::npos && line[value] == '[' && line.back() != ']') {
+      open_array = line + " ";
+      continue;
+    }
+    plain += line + "\n";
   }
-  return result;
+  if (!open_array.empty()) throw_user("{}: an array is not closed: {}", path.string(), open_array);
+  return plain;
 }
 
 template <class Number>
@@ -45,7 +60,7 @@ bool parse_whole(const std::string& text, Number& value) {
 
 RecipeFields::RecipeFields(const std::filesystem::path& path, const std::vector<std::pair<std::string, std::string>>& settings)
     : path_(path) {
-  std::istringstream input(without_comments(read_file(path)));
+  std::istringstream input(plain_lines(read_file(path), path));
   std::vector<CLI::ConfigItem> items;
   try {
     items = CLI::ConfigTOML().from_config(input);
@@ -56,9 +71,6 @@ RecipeFields::RecipeFields(const std::filesystem::path& path, const std::vector<
     if (item.name == "++" || item.name == "--") continue;  // begin and end of a table
     const std::string key = item.fullname();
     if (has(key)) throw_user("{}: key {} is set twice; keep one", path.string(), key);
-    for (const std::string& value : item.inputs)
-      if (!value.empty() && (value.front() == '"' || value.front() == '\''))
-        throw_user("{}: key {}: the quotes do not close (a # may not stand inside a string)", path.string(), key);
     fields_.emplace_back(key, item.inputs);
   }
   for (const auto& [key, value] : settings) {

@@ -69,6 +69,7 @@ std::vector<std::string> filler_pieces(Random& random, std::int64_t characters, 
     }
     return pieces;
   }
+  characters += characters / 3;
   const bool repeated = random.chance(0.15);  // the classic form: one sentence over and over
   while (have < characters) {
     pieces.push_back(repeated ? fmt::format("{} {}", kPlain[0], kPlain[1]) : simple_sentence(random));
@@ -102,40 +103,44 @@ Filler make_filler(const std::vector<std::string>& books) {
   return paragraphs;
 }
 
-Problem passkey_problem(Random& random, Split split, const PasskeySize& size, const Filler* filler) {
+std::vector<Problem> passkey_problems(Random& random, Split split, const PasskeySize& size, const Filler* filler) {
   const std::string_view introduction = random.pick(kIntroductions);
-  std::vector<std::string> keys, said;
-  std::vector<std::string> labels;
-  Problem problem;
   const bool single = size.keys == 1 && random.chance(0.7);
   const Wording& wording = single ? random.pick(kSingle) : random.pick(kMany);
-  std::string ask, label;
-  while (static_cast<std::int64_t>(keys.size()) < std::max<std::int64_t>(size.keys, 1)) {
+  std::vector<Problem> problems;
+  std::vector<std::string> said;
+  std::int64_t used = static_cast<std::int64_t>(introduction.size());
+  while (static_cast<std::int64_t>(problems.size()) < std::max<std::int64_t>(size.keys, 1)) {
     const std::string key = random_key(random, split);
     const std::string_view person = random.pick(kPeople).name, color = random.pick(kColors), word = random.pick(kWords), city = random.pick(kCities);
     const auto filled = [&](std::string_view pattern) { return fill(pattern, {{"k", key}, {"p", person}, {"c", color}, {"w", word}, {"t", city}}); };
-    if (std::find(labels.begin(), labels.end(), filled(wording.ask)) != labels.end()) continue;  // every key has a question of its own
-    labels.push_back(filled(wording.ask));
-    keys.push_back(key);
+    Problem problem;
+    problem.question = filled(wording.ask);
+    // Every key has a question of its own and differs from the others.
+    if (std::any_of(problems.begin(), problems.end(), [&](const Problem& other) { return other.question == problem.question || other.answer == key; })) continue;
     said.push_back(filled(wording.say));
-    if (keys.size() == 1) {  // the first is the one asked for; where it stands is random
-      ask = labels.back();
-      problem.reply = filled(wording.reply);
-      problem.answer = key;
-      problem.steps = fmt::format("The text says: {}", filled(wording.say.substr(0, wording.say.find(". Remember") == std::string_view::npos ? wording.say.size() : wording.say.find(". Remember") + 1)));
-    }
+    problem.steps = fmt::format("The text says: {}", said.back().substr(0, said.back().find(". Remember")));
+    if (!problem.steps.ends_with('.')) problem.steps += '.';
+    problem.reply = filled(wording.reply);
+    problem.answer = key;
+    problem.kind = "passkey";
+    used += static_cast<std::int64_t>(said.back().size()) + 1;
+    problems.push_back(std::move(problem));
   }
-  std::int64_t used = static_cast<std::int64_t>(introduction.size() + ask.size());
-  for (const std::string& sentence : said) used += static_cast<std::int64_t>(sentence.size()) + 1;
   std::vector<std::string> pieces = filler_pieces(random, std::max<std::int64_t>(size.characters - used, 40), filler);
   for (std::string& sentence : said) pieces.insert(pieces.begin() + random.below(static_cast<std::int64_t>(pieces.size()) + 1), std::move(sentence));
   std::string text;
-  for (const std::string& piece : pieces) text += (text.empty() ? "" : " ") + piece;
-  const bool question_first = random.chance(0.1);
-  problem.question = introduction.empty() ? std::string() : fmt::format("{}\n", introduction);
-  if (question_first) problem.question += ask + "\n";
-  problem.question += text + "\n" + ask;
-  return problem;
+  for (const std::string& piece : pieces) {
+    if (!text.empty()) text += ' ';
+    text += piece;
+  }
+  Problem& first = problems.front();
+  const std::string ask = first.question;
+  first.question.clear();
+  if (!introduction.empty()) first.question += fmt::format("{}\n", introduction);
+  if (random.chance(0.1)) first.question += ask + "\n";
+  first.question += text + "\n" + ask;
+  return problems;
 }
 
 PasskeyLength passkey_of_length(Random& random, Split split, std::int64_t tokens, const Filler* filler, const Tokenizer& tokenizer, Effort effort) {
@@ -144,7 +149,7 @@ PasskeyLength passkey_of_length(Random& random, Split split, std::int64_t tokens
   for (int attempt = 0; attempt < 60; ++attempt) {
     Random same(seed);
     const auto characters = static_cast<std::int64_t>(characters_per_token * static_cast<double>(tokens));
-    const Problem problem = passkey_problem(same, split, {characters, 1}, filler);
+    const Problem problem = passkey_problems(same, split, {characters, 1}, filler).front();
     PasskeyLength built;
     set_effort(built.conversation, effort);
     built.conversation.messages = {user_message(problem.question), assistant_message(problem, effort)};

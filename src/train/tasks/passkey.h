@@ -8,13 +8,14 @@
 namespace k3::train {
 
 struct PasskeySize {
-  std::int64_t characters = 3000;  // of the whole question, about
-  std::int64_t keys = 1;           // hidden keys; one of them is asked for
+  std::int64_t characters = 3000;  // of book text; simple sentences, which have more characters a token, get a third more
+  std::int64_t keys = 1;           // hidden keys
 };
 
-Problem passkey_problem(Random& random, Split split, const PasskeySize& size, const Filler* filler);
+// One problem a key, in random order: the first holds the text and a question, the others only ask.
+std::vector<Problem> passkey_problems(Random& random, Split split, const PasskeySize& size, const Filler* filler);
 
-// The same problem with fewer and fewer characters until the conversation has at most `tokens` tokens, the answer included.
+// One key, one question, with fewer and fewer characters until the conversation has at most `tokens` tokens, the answer included.
 struct PasskeyLength {
   Conversation conversation;  // complete
   std::string answer;
