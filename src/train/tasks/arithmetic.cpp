@@ -49,9 +49,8 @@ constexpr std::array kProductQuestions = {
 
 constexpr std::array kReplies = {"{a} {o} {b} = {r}", "{a} {o} {b} = {r}.", "{r}", "The answer is {r}.", "{a} {o} {b} is {r}."};
 
-std::string key_of(char operation, std::int64_t left, std::int64_t right) {
-  if (operation != '-' && left > right) std::swap(left, right);  // 17 + 25 and 25 + 17 stay on the same side
-  return fmt::format("{}{}{}", left, operation, right);
+bool belongs(char operation, std::int64_t left, std::int64_t right, Split split) {
+  return split == Split::train ? for_training(operation, left, right) : split_of_calculation(operation, left, right) == split;
 }
 
 Problem make_problem(Random& random, char operation, std::int64_t left, std::int64_t right) {
@@ -83,6 +82,19 @@ std::int64_t number_of_digits(Random& random, std::int64_t digits) {
 }
 
 }  // namespace
+
+Split split_of_calculation(char operation, std::int64_t left, std::int64_t right) {
+  if (operation != '-' && left > right) std::swap(left, right);
+  return split_of(fmt::format("{}{}{}", left, operation, right));
+}
+
+bool for_training(char operation, std::int64_t left, std::int64_t right) {
+  const auto held_out = [](char sign, std::int64_t a, std::int64_t b) { return split_of_calculation(sign, a, b) == Split::heldout; };
+  if (held_out(operation, left, right)) return false;
+  if (operation == '+') return !held_out('-', left + right, right);
+  if (operation == '-') return !held_out('+', left - right, right) && (left >= right || !held_out('-', right, left));
+  return left >= 10 || right < 10 || !held_out('+', left * (right / 10 * 10), left * (right % 10));
+}
 
 std::string sum_steps(std::int64_t left, std::int64_t right) {
   if (left < 10 && right < 10) return fmt::format("{} + {} = {}.", left, right, left + right);
@@ -145,7 +157,7 @@ Problem two_digit_problem(Random& random, Split split) {
     const char operation = random.chance(0.5) ? '+' : '-';
     std::int64_t left = random.between(10, 99), right = random.between(10, 99);
     if (operation == '-' && left < right && random.chance(0.7)) std::swap(left, right);
-    if (split_of(key_of(operation, left, right)) == split) return make_problem(random, operation, left, right);
+    if (belongs(operation, left, right, split)) return make_problem(random, operation, left, right);
   }
 }
 
@@ -162,7 +174,7 @@ Problem arithmetic_problem(Random& random, Split split) {
       right = number_of_digits(random, random.between(1, 3));
       if (operation == '-' && left < right && random.chance(0.7)) std::swap(left, right);
     }
-    if (split_of(key_of(operation, left, right)) == split) return make_problem(random, operation, left, right);
+    if (belongs(operation, left, right, split)) return make_problem(random, operation, left, right);
   }
 }
 

@@ -71,15 +71,6 @@ std::string_view random_item(Random& random, bool& food) {
   return food ? random.pick(kFood) : random.pick(kThings);
 }
 
-// The numbers of a problem, kept out of the other split by the kind of story and the numbers together.
-bool belongs(std::string_view kind, std::int64_t a, std::int64_t b, std::int64_t c, Split split) {
-  return split_of(fmt::format("word {} {} {} {}", kind, a, b, c)) == split;
-}
-
-std::int64_t amount(Random& random) {
-  return random.chance(0.25) ? random.between(2, 12) : random.chance(0.9) ? random.between(5, 60) : random.between(50, 300);
-}
-
 struct Step {
   char operation;
   std::int64_t left, right;
@@ -89,6 +80,18 @@ struct Step {
   }
   std::string formula() const { return fmt::format("{} {} {} = {}", left, operation == '*' ? 'x' : operation, right, result()); }
 };
+
+// The numbers of a problem, kept out of the other split by the kind of story and the numbers together.
+bool belongs(std::string_view kind, std::int64_t a, std::int64_t b, std::int64_t c, Split split) {
+  return split_of(fmt::format("word {} {} {} {}", kind, a, b, c)) == split;
+}
+
+// Training shows no calculation that is held out among the sums.
+bool allowed(const Step& step, Split split) { return split == Split::heldout || for_training(step.operation, step.left, step.right); }
+
+std::int64_t amount(Random& random) {
+  return random.chance(0.25) ? random.between(2, 12) : random.chance(0.9) ? random.between(5, 60) : random.between(50, 300);
+}
 
 // steps: each idea sentence, its written-out calculation, its result.
 Problem make_problem(std::string_view kind, std::string question, const std::vector<std::pair<std::string, Step>>& steps, std::string reply) {
@@ -171,7 +174,7 @@ Problem change_problem(Random& random, Split split, bool gain) {
   do {
     a = amount(random), b = amount(random);
     if (!gain && a < b) std::swap(a, b);
-  } while (!belongs(gain ? "gain" : "loss", a, b, 0, split));
+  } while (!belongs(gain ? "gain" : "loss", a, b, 0, split) || !allowed({gain ? '+' : '-', a, b}, split));
   Story story = begin_story(random, a);
   add_event(story, random, gain, b);
   const Step step{gain ? '+' : '-', a, b};
@@ -184,7 +187,8 @@ Problem two_step_problem(Random& random, Split split) {
   bool first = false, second = false;
   do {
     a = amount(random), b = amount(random), c = amount(random), first = random.chance(0.5), second = random.chance(0.5);
-  } while ((!first && a < b) || (!second && (first ? a + b : a - b) < c) || !belongs(first ? second ? "++" : "+-" : second ? "-+" : "--", a, b, c, split));
+  } while ((!first && a < b) || (!second && (first ? a + b : a - b) < c) || !belongs(first ? second ? "++" : "+-" : second ? "-+" : "--", a, b, c, split) ||
+           !allowed({first ? '+' : '-', a, b}, split) || !allowed({second ? '+' : '-', first ? a + b : a - b, c}, split));
   Story story = begin_story(random, a);
   add_event(story, random, first, b);
   add_event(story, random, second, c);
@@ -245,13 +249,14 @@ constexpr std::array kForms = {
 Problem form_problem(Random& random, Split split) {
   const Form& form = random.pick(kForms);
   std::int64_t a = 0, b = 0;
+  Step step{};
   do {
     a = amount(random), b = amount(random);
     if (form.operation == '*') a = random.between(2, 9), b = random.between(2, 12);
     if (form.operation == '-' && a < b) std::swap(a, b);
     if (form.operation == 'm' && a > b) std::swap(a, b);
-  } while (a == b || !belongs(form.kind, a, b, 0, split));
-  const Step step = form.operation == 'm' ? Step{'-', b, a} : Step{form.operation, a, b};
+    step = form.operation == 'm' ? Step{'-', b, a} : Step{form.operation, a, b};
+  } while (a == b || !belongs(form.kind, a, b, 0, split) || !allowed(step, split));
   bool food = false;
   const std::string_view item = random_item(random, food), one = random.pick(kPeople).name, container = random.pick(kContainers);
   std::string_view other = one;

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 
 #include "support/files.h"
+#include "train/tasks/arithmetic.h"
 #include "train/tasks/generator.h"
 #include "train/tasks/solver.h"
 
@@ -286,6 +288,28 @@ TEST(Generators, HeldOutNeverInTraining) {
     for (int at = 0; at < 3000; ++at)
       for (const std::string& essence : essences(name, train->next())) EXPECT_FALSE(heldout.contains(essence)) << name << ": " << essence;
   }
+}
+
+// No reasoning of any training document works out a two-digit sum or difference that is held out.
+TEST(Generators, HeldOutSumsStandNowhereInTraining) {
+  static const std::regex kCalculation(R"(\b(\d\d) ([+-]) (\d\d)\b)");
+  int seen = 0;
+  for (const char* name : {"arithmetic", "arithmetic-2digit", "wordproblems", "mixed"}) {
+    const auto generator = make_generator(name, 31, Split::train);
+    for (int at = 0; at < 600; ++at) {
+      const Document document = generator->next();
+      for (const Message& message : document.conversation->messages) {
+        const std::string text = message.reasoning;
+        for (std::sregex_iterator match(text.begin(), text.end(), kCalculation), end; match != end; ++match, ++seen) {
+          if (contains(match->prefix().str().substr(match->prefix().length() - std::min<std::ptrdiff_t>(match->prefix().length(), 8)), "borrow")) continue;  // 12 - 5 of one place
+          EXPECT_EQ(split_of_calculation((*match)[2].str()[0], std::stoll((*match)[1]), std::stoll((*match)[3])), Split::train) << text;
+        }
+      }
+    }
+  }
+  EXPECT_GT(seen, 500);
+  EXPECT_EQ(split_of_calculation('+', 17, 25), Split::heldout);
+  EXPECT_EQ(split_of_calculation('+', 25, 17), Split::heldout);
 }
 
 }  // namespace
