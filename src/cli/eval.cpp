@@ -23,7 +23,7 @@ struct EvalFlags {
   ModelOptions model;
   std::string task, data, json_file;
   train::TaskOptions options;
-  std::int64_t count = 0, length = 0;
+  std::int64_t count = -1, length = 0;  // count -1: the default of the task
   int misses = 3;
 };
 
@@ -51,7 +51,7 @@ Json run_loss(const EvalFlags& flags, const Model& model, const Tokenizer& token
   if (flags.data.empty()) throw_user("--task loss wants --data FILE: a jsonl with a field \"text\" or a txt, plain or .zst");
   train::LossOptions options;
   if (flags.length > 0) options.length = flags.length;
-  if (flags.count > 0) options.windows = flags.count;
+  if (flags.count >= 0) options.windows = flags.count;
   if (options.length > model.config.max_context) throw_user("--length {} exceeds the context of the model ({})", options.length, model.config.max_context);
   ProgressLine line;
   const train::LossResult result = train::evaluate_loss(model, tokenizer, flags.data, options, [&](std::int64_t done, std::int64_t total) { line.show(done, total); });
@@ -76,6 +76,7 @@ Json run_task(const EvalFlags& flags, const Model& model, const Tokenizer& token
   train::TaskOptions options = flags.options;
   options.task = flags.task;
   const bool passkey = flags.task == "passkey";
+  if (flags.count == 0) throw_user("--count 0 (all of the text) is for the task loss");
   options.count = flags.count > 0 ? flags.count : passkey ? 50 : 200;
   options.length = flags.length > 0 ? flags.length : std::min<std::int64_t>(4096, model.config.max_context);
   if (!passkey && flags.length > 0) throw_user("--length is for the tasks passkey and loss");
@@ -141,7 +142,7 @@ void add_eval(CLI::App& app) {
   }
   command->add_option("--task", flags->task, about)->required()->check(CLI::IsMember(names));
   command->add_option("--data", flags->data, "loss: text to measure; passkey: jsonl of books to hide the key in")->type_name("FILE");
-  command->add_option("--count", flags->count, "problems (200; passkey 50), or windows of text (200)")->check(CLI::Range(1, 1 << 24));
+  command->add_option("--count", flags->count, "problems (default 200; passkey 50), or windows of text (default 200; 0: all of it)")->check(CLI::Range(0, 1 << 24));
   command->add_option("--length", flags->length, "tokens of a passkey problem (4096) or of a window of text (1024)")->check(CLI::Range(256, 1 << 24));
   command->add_option("--effort", flags->options.effort, "how much the model thinks")->check(CLI::IsMember({"off", "low", "high", "max"}))->capture_default_str();
   command->add_option("--seed", flags->options.seed, "of the problems")->capture_default_str();
