@@ -41,7 +41,8 @@ void QuantileBalancing::count(std::int64_t router, const ops::Routing& routing) 
   const Tensor scores = routing.scores.detach();
   K3_CHECK(scores.size(1) == experts_, "router {} has {} experts, expected {}", router, scores.size(1), experts_);
   const Tensor margin = routing.cutoff.detach().unsqueeze(1) - scores;  // [tokens, experts]
-  const Tensor bin = margin.sub_(low_[router]).div_(width_[router]).floor_().clamp_(0, kBins - 1).to(at::kLong).add_(expert_offsets_);
+  // Clamped as integers: a score that is not a number must not become an index outside the histogram.
+  const Tensor bin = margin.sub_(low_[router]).div_(width_[router]).floor_().to(at::kLong).clamp_(0, kBins - 1).add_(expert_offsets_);
   const Tensor flat_bin = bin.view(-1);
   const Tensor one = at::ones({1}, histogram_.options());
   histogram_[router].view(-1).scatter_add_(0, flat_bin, one.expand_as(flat_bin));

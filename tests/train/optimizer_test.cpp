@@ -1,7 +1,12 @@
 // Newton-Schulz, Muon and AdamW against the vectors of training.md 9.1 and against a step written out naively.
 #include "train/optimizer.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
 
 #include "train/fake_quant.h"
 #include "train/newton_schulz.h"
@@ -167,8 +172,10 @@ TEST(Optimizer, ExpertsAreRoundedAndMastersAreNot) {
   Optimizer optimizer({{"plain", plain, plain_master, same_shape}, {"experts", experts, master, rule}}, options);
   EXPECT_TRUE(at::equal(experts.detach().to(at::kFloat), mxfp4_round(master)));
   EXPECT_TRUE(at::equal(plain.detach(), plain_master.to(at::kBFloat16)));
-  for (const auto& [name, tensor] : optimizer.state())
-    if (name == "master.experts") EXPECT_TRUE(at::equal(tensor, master));
+  for (const auto& [name, tensor] : optimizer.state()) {
+    if (name != "master.experts") continue;
+    EXPECT_TRUE(at::equal(tensor, master));
+  }
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ TEST(Recipe, TinyIsRead) {
   EXPECT_EQ(recipe.stages[0].steps(), 40);
   EXPECT_EQ(recipe.stages[0].micro_batches(), 2);
   ASSERT_EQ(recipe.stages[0].mixture.size(), 2u);
-  EXPECT_EQ(recipe.stages[0].mixture[0].first, "sums");
+  EXPECT_EQ(recipe.stages[0].mixture[0].first, "docs");
   EXPECT_DOUBLE_EQ(recipe.stages[0].mixture[0].second, 0.7);
   EXPECT_TRUE(recipe.quantize_experts);
   EXPECT_TRUE(recipe.optimizer.quantize_experts);
@@ -29,13 +29,15 @@ TEST(Recipe, TinyIsRead) {
 }
 
 TEST(Recipe, EveryRecipeInTheTreeIsRead) {
-  for (const auto& entry : std::filesystem::directory_iterator(kTiny.parent_path()))
-    if (entry.path().extension() == ".toml") EXPECT_NO_THROW(read_recipe(entry.path())) << entry.path();
+  for (const auto& entry : std::filesystem::directory_iterator(kTiny.parent_path())) {
+    if (entry.path().extension() != ".toml") continue;
+    EXPECT_NO_THROW(read_recipe(entry.path())) << entry.path();
+  }
 }
 
 TEST(Recipe, SettingsReplaceAndAdd) {
   const Recipe recipe = read_recipe(kTiny, {parse_setting("stage.learn.tokens=1e5"), parse_setting("optimizer.momentum=0.9"),
-                                            parse_setting("stage.learn.mixture.lists=0")});
+                                            parse_setting("stage.learn.mixture.sums=0")});
   EXPECT_EQ(recipe.stages[0].tokens, 100000);
   EXPECT_DOUBLE_EQ(recipe.optimizer.momentum, 0.9);
   EXPECT_EQ(recipe.stages[0].mixture.size(), 1u);
