@@ -24,11 +24,13 @@ void add_plot(CLI::App& app) {
   command->add_option("--out", arguments->out, "picture to write (default: RUN/curves.svg)");
   command->footer(
       "Examples:\n"
-      "  k3 plot runs/nano                       loss, validation, learning rate, expert balance in runs/nano/curves.svg\n"
+      "  k3 plot runs/nano                       loss, validation, learning rate, expert balance in "
+      "runs/nano/curves.svg\n"
       "  k3 plot runs/nano --out docs/nano.svg   the same elsewhere");
   command->callback([arguments] {
     const std::filesystem::path run = arguments->run;
-    const std::filesystem::path out = arguments->out.empty() ? run / "curves.svg" : std::filesystem::path(arguments->out);
+    const std::filesystem::path out =
+        arguments->out.empty() ? run / "curves.svg" : std::filesystem::path(arguments->out);
     write_file_atomic(out, train::plot_svg(train::read_metrics(run), run.filename().string()));
     fmt::print("{}\n", out.string());
   });

@@ -52,7 +52,8 @@ void run(const Arguments& arguments) {
   const train::Recipe recipe = train::read_recipe(arguments.recipe, settings);
 
   train::TrainOptions options;
-  options.run = arguments.out.empty() ? std::filesystem::path("runs") / std::filesystem::path(arguments.recipe).stem() : std::filesystem::path(arguments.out);
+  options.run = arguments.out.empty() ? std::filesystem::path("runs") / std::filesystem::path(arguments.recipe).stem()
+                                      : std::filesystem::path(arguments.out);
   options.resume = arguments.resume;
   options.device = device_of(arguments.device);
   if (arguments.max_seconds > 0) options.max_seconds = arguments.max_seconds;
@@ -64,10 +65,13 @@ void run(const Arguments& arguments) {
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
   switch (train::train(recipe, options)) {
-    case train::TrainEnd::interrupted: throw CLI::RuntimeError(130);
-    case train::TrainEnd::not_finite: throw CLI::RuntimeError(1);
+    case train::TrainEnd::interrupted:
+      throw CLI::RuntimeError(130);
+    case train::TrainEnd::not_finite:
+      throw CLI::RuntimeError(1);
     case train::TrainEnd::finished:
-    case train::TrainEnd::out_of_time: return;
+    case train::TrainEnd::out_of_time:
+      return;
   }
 }
 
@@ -77,14 +81,18 @@ void add_train(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("train", "train a model from a recipe");
   command->add_option("recipe", arguments->recipe, "TOML file")->required();
-  command->add_option("--set", arguments->settings, "key=value: replaces or adds one key of the recipe; may be repeated")
-      ->expected(1)->take_all();
+  command
+      ->add_option("--set", arguments->settings, "key=value: replaces or adds one key of the recipe; may be repeated")
+      ->expected(1)
+      ->take_all();
   command->add_option("--out", arguments->out, "folder for checkpoints and metrics (default: runs/NAME of the recipe)");
   command->add_flag("--resume", arguments->resume, "go on from the last checkpoint in the folder");
-  command->add_option("--device", arguments->device, "cpu or cuda (default: cuda when there)")->check(CLI::IsMember({"cpu", "cuda"}));
+  command->add_option("--device", arguments->device, "cpu or cuda (default: cuda when there)")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_option("--dtype", arguments->dtype, "float32 or bfloat16 (default: bfloat16 on cuda, float32 on cpu)")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
-  command->add_option("--max-seconds", arguments->max_seconds, "stop with a checkpoint after so many seconds")->check(CLI::PositiveNumber);
+  command->add_option("--max-seconds", arguments->max_seconds, "stop with a checkpoint after so many seconds")
+      ->check(CLI::PositiveNumber);
   command->footer(kTrainExamples);
   command->callback([arguments] { run(*arguments); });
 }

@@ -12,7 +12,9 @@ double matrix_parameters(Model& model) {
   for (const auto& [name, tensor] : named_tensors(model)) {
     if (tensor->dim() < 2 || name.find("embed_tokens") != std::string::npos) continue;
     const auto elements = static_cast<double>(tensor->numel());
-    active += tensor->dim() == 3 ? elements * static_cast<double>(moe.experts_per_token) / static_cast<double>(moe.experts) : elements;
+    active += tensor->dim() == 3
+                  ? elements * static_cast<double>(moe.experts_per_token) / static_cast<double>(moe.experts)
+                  : elements;
   }
   if (model.config.tied_embeddings) active += static_cast<double>(model.embedding.numel());
   return active;
@@ -25,7 +27,8 @@ double step_flops(const ModelConfig& config, double matrix_parameters, std::span
     const auto length = static_cast<double>(row_starts[row] - row_starts[row - 1]);
     pairs += length * (length + 1) / 2;
   }
-  const double mla = 2.0 * static_cast<double>(config.mla.heads * (config.mla.query_dim() + config.mla.value_dim)) * pairs;
+  const double mla =
+      2.0 * static_cast<double>(config.mla.heads * (config.mla.query_dim() + config.mla.value_dim)) * pairs;
   const double kda = 6.0 * static_cast<double>(config.kda.heads * config.kda.head_dim * config.kda.head_dim) * tokens;
   return 3.0 * (2.0 * matrix_parameters * tokens + mla * static_cast<double>(config.mla_layers()) +
                 kda * static_cast<double>(config.kda_layers()));

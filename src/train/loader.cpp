@@ -23,9 +23,11 @@ struct SplitMix {  // the same numbers everywhere, unlike std::shuffle
 
 }  // namespace
 
-Loader::Loader(std::vector<MixtureSource> sources, std::int64_t context, std::int64_t micro_batch_tokens, std::uint64_t seed)
+Loader::Loader(std::vector<MixtureSource> sources, std::int64_t context, std::int64_t micro_batch_tokens,
+               std::uint64_t seed)
     : micro_batch_tokens_(micro_batch_tokens), cursor_(sources.size()) {
-  K3_CHECK(!sources.empty() && context >= 1 && context <= micro_batch_tokens, "a loader needs sources and a context that fits");
+  K3_CHECK(!sources.empty() && context >= 1 && context <= micro_batch_tokens,
+           "a loader needs sources and a context that fits");
   for (std::size_t index = 0; index < sources.size(); ++index) {
     Source source;
     source.shard = std::move(sources[index].shard);
@@ -51,7 +53,16 @@ Loader::Loader(std::vector<MixtureSource> sources, std::int64_t context, std::in
 }
 
 void Loader::seek(const Cursor& cursor) {
-  K3_CHECK(cursor.size() == sources_.size(), "a cursor of {} sources for a mixture of {}", cursor.size(), sources_.size());
+  K3_CHECK(cursor.size() == sources_.size(), "a cursor of {} sources for a mixture of {}", cursor.size(),
+           sources_.size());
+  for (std::size_t index = 0; index < cursor.size(); ++index) {
+    const SourceCursor& place = cursor[index];
+    if (place.epoch < 0 || place.offset < 0 || place.sample < 0 || place.sample >= samples(index))
+      throw_user(
+          "trainer_state.json: the place in the data of source {} of the mixture does not exist; the file is damaged "
+          "or the data changed",
+          index + 1);
+  }
   cursor_ = cursor;
 }
 
@@ -62,7 +73,8 @@ void Loader::order(std::size_t index) {
   source.order.resize(source.first_tokens.size());
   std::iota(source.order.begin(), source.order.end(), 0);
   SplitMix random{source.seed + static_cast<std::uint64_t>(epoch) * 0x632be59bd9b4e019ull};
-  for (std::size_t left = source.order.size(); left > 1; --left) std::swap(source.order[left - 1], source.order[random.next() % left]);
+  for (std::size_t left = source.order.size(); left > 1; --left)
+    std::swap(source.order[left - 1], source.order[random.next() % left]);
   source.ordered_epoch = epoch;
 }
 
@@ -132,7 +144,8 @@ MicroBatch Loader::next() {
   return batch;
 }
 
-Prefetcher::Prefetcher(Loader& loader, std::size_t ahead) : loader_(loader), ahead_(ahead), thread_([this] { run(); }) {}
+Prefetcher::Prefetcher(Loader& loader, std::size_t ahead)
+    : loader_(loader), ahead_(ahead), thread_([this] { run(); }) {}
 
 Prefetcher::~Prefetcher() {
   {

@@ -1,9 +1,11 @@
-// Micro-batches from the mixture of a stage, in an order that depends on the seed alone and can be taken up again anywhere.
+// Micro-batches from the mixture of a stage, in an order that depends on the seed alone and can be taken up again
+// anywhere.
 //
-// Which source comes next: the one that is furthest behind its share of tokens. Within a source every epoch visits all samples once, shuffled.
-// Text is cut into samples of at most `context` tokens, and a sample that meets the end of a micro-batch goes on as a row of the next one;
-// conversations and generated tasks stay whole (those longer than the context are left out). Each sample is a row of its own: no attention
-// and no state crosses rows. The target of a row's last token is the document's next token; a document's last token is target only.
+// Which source comes next: the one that is furthest behind its share of tokens. Within a source every epoch visits all
+// samples once, shuffled. Text is cut into samples of at most `context` tokens, and a sample that meets the end of a
+// micro-batch goes on as a row of the next one; conversations and generated tasks stay whole (those longer than the
+// context are left out). Each sample is a row of its own: no attention and no state crosses rows. The target of a row's
+// last token is the document's next token; a document's last token is target only.
 #pragma once
 
 #include <condition_variable>
@@ -47,8 +49,12 @@ class Loader {
   Loader(std::vector<MixtureSource> sources, std::int64_t context, std::int64_t micro_batch_tokens, std::uint64_t seed);
   void seek(const Cursor& cursor);
   MicroBatch next();
-  std::int64_t left_out(std::size_t source) const { return sources_[source].left_out; }  // samples longer than the context
-  std::int64_t samples(std::size_t source) const { return static_cast<std::int64_t>(sources_[source].first_tokens.size()); }
+  std::int64_t left_out(std::size_t source) const {
+    return sources_[source].left_out;
+  }  // samples longer than the context
+  std::int64_t samples(std::size_t source) const {
+    return static_cast<std::int64_t>(sources_[source].first_tokens.size());
+  }
 
  private:
   struct Source {

@@ -43,8 +43,13 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   static variable_list backward(AutogradContext* context, const variable_list& output_gradient) {
     const auto saved = context->get_saved_variables();
     const Tensor& outer = output_gradient[0];
-    return {saved[0] * outer.to(saved[0].scalar_type()), saved[1] * outer.to(saved[1].scalar_type()), Tensor(), Tensor(), Tensor(),
-            Tensor(), Tensor()};
+    return {saved[0] * outer.to(saved[0].scalar_type()),
+            saved[1] * outer.to(saved[1].scalar_type()),
+            Tensor(),
+            Tensor(),
+            Tensor(),
+            Tensor(),
+            Tensor()};
   }
 };
 

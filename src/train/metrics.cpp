@@ -50,7 +50,11 @@ void MetricsFile::add(const StepMetrics& metrics) {
 }
 
 void MetricsFile::add(const ValidationMetrics& metrics) {
-  line(json{{"step", metrics.step}, {"validation", metrics.source}, {"loss", metrics.loss}, {"bits_per_byte", metrics.bits_per_byte}}.dump());
+  line(json{{"step", metrics.step},
+            {"validation", metrics.source},
+            {"loss", metrics.loss},
+            {"bits_per_byte", metrics.bits_per_byte}}
+           .dump());
 }
 
 RunMetrics read_metrics(const std::filesystem::path& run) {
@@ -60,7 +64,8 @@ RunMetrics read_metrics(const std::filesystem::path& run) {
     const json object = json::parse(text, nullptr, false);
     try {
       if (object.contains("validation")) {
-        metrics.validation.push_back({object.at("step"), object.at("validation"), object.at("loss"), object.at("bits_per_byte")});
+        metrics.validation.push_back(
+            {object.at("step"), object.at("validation"), object.at("loss"), object.at("bits_per_byte")});
         return;
       }
       StepMetrics step;

@@ -1,5 +1,6 @@
-// RUN/metrics.jsonl: one JSON object a line. Steps: {"step", "stage", "loss", "bits_per_byte", "learning_rate", "gradient_norm",
-// "max_violation", "tokens", "tokens_per_second", "seconds", "peak_share"}; validation: {"step", "validation", "loss", "bits_per_byte"}.
+// RUN/metrics.jsonl: one JSON object a line. Steps: {"step", "stage", "loss", "bits_per_byte", "learning_rate",
+// "gradient_norm", "max_violation", "tokens", "tokens_per_second", "seconds", "peak_share"}; validation: {"step",
+// "validation", "loss", "bits_per_byte"}.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +12,15 @@
 namespace k3::train {
 
 struct StepMetrics {
-  std::int64_t step = 0;   // steps done, from 1
+  std::int64_t step = 0;  // steps done, from 1
   std::string stage;
-  double loss = 0;             // nats per counted token
+  double loss = 0;  // nats per counted token
   double bits_per_byte = 0;
   double learning_rate = 0, gradient_norm = 0;
-  double max_violation = -1;   // -1: the model has no router
-  std::int64_t tokens = 0;     // since the run began
+  double max_violation = -1;  // -1: the model has no router
+  std::int64_t tokens = 0;    // since the run began
   double tokens_per_second = 0, seconds = 0;
-  double peak_share = 0;       // 0: peak unknown
+  double peak_share = 0;  // 0: peak unknown
 };
 
 struct ValidationMetrics {

@@ -54,7 +54,8 @@ Optimizer::Optimizer(std::vector<OptimizedTensor> tensors, const OptimizerOption
       Tensor source = flat_view(flat_of(entry, muon_master_, adamw_master_), piece);
       if (piece.rounded) {
         const auto shape = std::find_if(shapes_.begin(), shapes_.end(), [&](const BlockShape& candidate) {
-          return piece.offset >= candidate.offset && piece.offset < candidate.offset + candidate.blocks * candidate.rows * candidate.cols;
+          return piece.offset >= candidate.offset &&
+                 piece.offset < candidate.offset + candidate.blocks * candidate.rows * candidate.cols;
         });
         source = shape->rounded.narrow(0, (piece.offset - shape->offset) / (piece.rows * piece.cols), piece.count);
       }
@@ -76,9 +77,14 @@ void Optimizer::lay_out() {
     }
     const std::int64_t cols = entry.compute.size(-1);
     const std::int64_t period = entry.rule.period;
-    K3_CHECK(period > 0 && elements % (period * cols) == 0, "{}: {} rows are no multiple of {}", entry.name, elements / cols, period);
+    K3_CHECK(period > 0 && elements % (period * cols) == 0, "{}: {} rows are no multiple of {}", entry.name,
+             elements / cols, period);
     for (const BlockPart& part : entry.rule.parts)
-      entry.pieces.push_back({.count = elements / (period * cols), .first = part.first, .rows = part.rows, .period = period, .cols = cols,
+      entry.pieces.push_back({.count = elements / (period * cols),
+                              .first = part.first,
+                              .rows = part.rows,
+                              .period = period,
+                              .cols = cols,
                               .rounded = options_.quantize_experts && entry.rule.routed_expert});
   }
   for (Entry& entry : entries_)
@@ -135,7 +141,8 @@ void Optimizer::step(double learning_rate, const Tensor& loss) {
   const Tensor muon_norm = at::linalg_vector_norm(muon_gradient_), adamw_norm = at::linalg_vector_norm(adamw_gradient_);
   gradient_norm_ = (muon_norm.square() + adamw_norm.square()).sqrt();
   healthy_ = at::logical_and(healthy_, at::logical_and(at::isfinite(loss.detach()), at::isfinite(gradient_norm_)));
-  const Tensor on = healthy_.to(at::kFloat);  // 1, or 0 once something was not finite: every update below then changes nothing
+  const Tensor on =
+      healthy_.to(at::kFloat);  // 1, or 0 once something was not finite: every update below then changes nothing
   ++updates_;
 
   if (muon_elements_ > 0) {
@@ -146,14 +153,18 @@ void Optimizer::step(double learning_rate, const Tensor& loss) {
     for (const BlockShape& shape : shapes_) {
       const std::int64_t elements = shape.blocks * shape.rows * shape.cols;
       const Tensor block = ahead.narrow(0, shape.offset, elements).view({shape.blocks, shape.rows, shape.cols});
-      const double scale = 0.2 * std::sqrt(static_cast<double>(std::max(shape.rows, shape.cols)));  // update RMS 0.2, as AdamW's
-      muon_master_.narrow(0, shape.offset, elements).view_as(block).sub_(newton_schulz(block, table_).mul_(on * (learning_rate * scale)));
+      const double scale =
+          0.2 * std::sqrt(static_cast<double>(std::max(shape.rows, shape.cols)));  // update RMS 0.2, as AdamW's
+      muon_master_.narrow(0, shape.offset, elements)
+          .view_as(block)
+          .sub_(newton_schulz(block, table_).mul_(on * (learning_rate * scale)));
     }
   }
   if (adamw_elements_ > 0) {
     const double rate = learning_rate * options_.adamw_rate_scale;
     Tensor gradient = at::where(healthy_, adamw_gradient_, 0.0);
-    if (options_.clip_norm > 0) gradient.mul_((options_.clip_norm / (adamw_norm + 1e-6)).clamp_max_(1.0).nan_to_num_(0.0));
+    if (options_.clip_norm > 0)
+      gradient.mul_((options_.clip_norm / (adamw_norm + 1e-6)).clamp_max_(1.0).nan_to_num_(0.0));
     const double correction1 = 1.0 - std::pow(options_.beta1, static_cast<double>(updates_));
     const double correction2 = 1.0 - std::pow(options_.beta2, static_cast<double>(updates_));
     adamw_moment1_.mul_(1.0 - (1.0 - options_.beta1) * on).add_(gradient * ((1.0 - options_.beta1) * on));

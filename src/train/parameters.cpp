@@ -24,14 +24,16 @@ ParameterRule muon(std::int64_t period, std::vector<BlockPart> parts = {}) {
 ParameterRule kda_rule(const std::string& name, std::int64_t rows, const KdaConfig& kda) {
   if (contains(name, "A_log") || contains(name, "dt_bias")) return adamw(false);
   if (contains(name, "conv1d") || contains(name, "o_norm") || contains(name, ".b_proj")) return adamw(true);
-  const bool per_head = contains(name, ".q_proj") || contains(name, ".k_proj") || contains(name, ".v_proj") || contains(name, "f_b_proj");
+  const bool per_head =
+      contains(name, ".q_proj") || contains(name, ".k_proj") || contains(name, ".v_proj") || contains(name, "f_b_proj");
   return muon(per_head ? kda.head_dim : rows);
 }
 
 ParameterRule mla_rule(const std::string& name, std::int64_t rows, const MlaConfig& mla) {
   if (contains(name, "layernorm")) return adamw(true);
   if (contains(name, ".q_proj") || contains(name, "q_b_proj")) return muon(mla.query_dim());
-  if (contains(name, "kv_b_proj")) return muon(mla.nope_dim + mla.value_dim, {{0, mla.nope_dim}, {mla.nope_dim, mla.value_dim}});
+  if (contains(name, "kv_b_proj"))
+    return muon(mla.nope_dim + mla.value_dim, {{0, mla.nope_dim}, {mla.nope_dim, mla.value_dim}});
   return muon(rows);
 }
 
@@ -44,7 +46,8 @@ ParameterRule parameter_rule(const std::string& name, at::IntArrayRef shape, con
   if (contains(name, "self_attn.")) {
     const std::int64_t layer = layer_of(name);
     K3_CHECK(layer >= 0 && layer < config.layers, "{} names no layer of the config", name);
-    return config.is_kda[static_cast<std::size_t>(layer)] ? kda_rule(name, shape[0], config.kda) : mla_rule(name, shape[0], config.mla);
+    return config.is_kda[static_cast<std::size_t>(layer)] ? kda_rule(name, shape[0], config.kda)
+                                                          : mla_rule(name, shape[0], config.mla);
   }
   if (shape.size() == 1) return adamw(true);  // norms
   if (shape.size() == 3) {

@@ -1,8 +1,9 @@
 // Which optimiser moves which tensor, and how Muon cuts it into blocks (training.md 1.2, 1.5):
-//   Muon    every matrix of attention, experts, dense and shared MLPs, latent projections and router. One block per head for KDA q, k, v,
-//           f_b and MLA q; per head one block of key rows and one of value rows for kv_b; one block per expert; else the whole matrix.
-//   AdamW   embedding, head, norms, convolutions, beta logits, and without decay A_log, dt_bias and the AttnRes pair.
-//   none    the router's selection bias: Quantile Balancing sets it.
+//   Muon    every matrix of attention, experts, dense and shared MLPs, latent projections and router. One block per
+//           head for KDA q, k, v, f_b and MLA q; per head one block of key rows and one of value rows for kv_b; one
+//           block per expert; else the whole matrix
+//   AdamW   embedding, head, norms, convolutions, beta logits; without decay A_log, dt_bias and the AttnRes pair
+//   none    the router's selection bias: Quantile Balancing sets it
 #pragma once
 
 #include <string>
@@ -15,8 +16,8 @@ namespace k3::train {
 
 enum class Update { muon, adamw, none };
 
-// A tensor seen as [count, period, cols]; part p of it is [count, rows, cols] starting at row `first` of every period. Each of the `count`
-// matrices of a part is a Newton-Schulz block.
+// A tensor seen as [count, period, cols]; part p of it is [count, rows, cols] starting at row `first` of every period.
+// Each of the `count` matrices of a part is a Newton-Schulz block.
 struct BlockPart {
   std::int64_t first = 0, rows = 0;
 };

@@ -50,7 +50,8 @@ Axis axis_for(double low, double high, int count) {
 
 std::string tick_text(double value, double step) {
   if (std::abs(value) < step * 1e-6) return "0";
-  if (std::abs(value) >= 1e5) return std::abs(value) >= 1e6 ? fmt::format("{:g}M", value / 1e6) : fmt::format("{:g}k", value / 1e3);
+  if (std::abs(value) >= 1e5)
+    return std::abs(value) >= 1e6 ? fmt::format("{:g}M", value / 1e6) : fmt::format("{:g}k", value / 1e3);
   if (std::abs(value) < 1e-3) return fmt::format("{:.0e}", value);
   return fmt::format("{:g}", std::round(value / step) * step);
 }
@@ -69,7 +70,8 @@ std::string escaped(const std::string& text) {
 std::vector<Point> thinned(const std::vector<Point>& points) {
   if (points.size() <= kMaxPoints) return points;
   std::vector<Point> few;
-  for (std::size_t index = 0; index < kMaxPoints; ++index) few.push_back(points[index * (points.size() - 1) / (kMaxPoints - 1)]);
+  for (std::size_t index = 0; index < kMaxPoints; ++index)
+    few.push_back(points[index * (points.size() - 1) / (kMaxPoints - 1)]);
   return few;
 }
 
@@ -114,27 +116,41 @@ std::string draw(const Panel& panel, double top, const Axis& x_axis, bool with_s
   };
   std::string svg;
   for (double y = y_axis.low; y <= y_axis.high + y_axis.step * 0.01; y += y_axis.step) {
-    svg += fmt::format("<line x1='{:.1f}' y1='{:.1f}' x2='{:.1f}' y2='{:.1f}' stroke='#e3e6ea'/>\n", kLeft, place_y(y), kLeft + kPlotWidth, place_y(y));
-    svg += fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='end'>{}</text>\n", kLeft - 8, place_y(y) + 4, tick_text(y, y_axis.step));
+    svg += fmt::format("<line x1='{:.1f}' y1='{:.1f}' x2='{:.1f}' y2='{:.1f}' stroke='#e3e6ea'/>\n", kLeft, place_y(y),
+                       kLeft + kPlotWidth, place_y(y));
+    svg += fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='end'>{}</text>\n", kLeft - 8, place_y(y) + 4,
+                       tick_text(y, y_axis.step));
   }
   for (double x = x_axis.low; x <= x_axis.high + x_axis.step * 0.01; x += x_axis.step) {
-    svg += fmt::format("<line x1='{0:.1f}' y1='{1:.1f}' x2='{0:.1f}' y2='{2:.1f}' stroke='#eff1f3'/>\n", place_x(x), top, bottom);
-    svg += fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>\n", place_x(x), bottom + 17, tick_text(x, x_axis.step));
+    svg += fmt::format("<line x1='{0:.1f}' y1='{1:.1f}' x2='{0:.1f}' y2='{2:.1f}' stroke='#eff1f3'/>\n", place_x(x),
+                       top, bottom);
+    svg += fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>\n", place_x(x), bottom + 17,
+                       tick_text(x, x_axis.step));
   }
-  svg += fmt::format("<rect x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}' fill='none' stroke='#9aa2ab'/>\n", kLeft, top, kPlotWidth, panel.height);
-  if (with_steps) svg += fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>step</text>\n", kLeft + kPlotWidth / 2, bottom + 36);
-  svg += fmt::format("<text transform='translate(18 {:.1f}) rotate(-90)' text-anchor='middle'>{}</text>\n", top + panel.height / 2, escaped(panel.label));
+  svg += fmt::format("<rect x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}' fill='none' stroke='#9aa2ab'/>\n",
+                     kLeft, top, kPlotWidth, panel.height);
+  if (with_steps)
+    svg += fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>step</text>\n", kLeft + kPlotWidth / 2,
+                       bottom + 36);
+  svg += fmt::format("<text transform='translate(18 {:.1f}) rotate(-90)' text-anchor='middle'>{}</text>\n",
+                     top + panel.height / 2, escaped(panel.label));
   double legend = kLeft + 2;
   for (const Curve& curve : panel.curves) {
     std::string path;
-    for (const Point& point : thinned(curve.points)) path += fmt::format("{:.1f},{:.1f} ", place_x(point.x), place_y(point.y));
-    svg += fmt::format("<polyline points='{}' fill='none' stroke='{}' stroke-width='{}' stroke-opacity='{}' stroke-linejoin='round'/>\n", path,
-                       curve.color, curve.width, curve.opacity);
+    for (const Point& point : thinned(curve.points))
+      path += fmt::format("{:.1f},{:.1f} ", place_x(point.x), place_y(point.y));
+    svg += fmt::format(
+        "<polyline points='{}' fill='none' stroke='{}' stroke-width='{}' stroke-opacity='{}' "
+        "stroke-linejoin='round'/>\n",
+        path, curve.color, curve.width, curve.opacity);
     if (curve.dots)
       for (const Point& point : thinned(curve.points))
-        svg += fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='2.6' fill='{}'/>\n", place_x(point.x), place_y(point.y), curve.color);
-    svg += fmt::format("<line x1='{0:.1f}' y1='{1:.1f}' x2='{2:.1f}' y2='{1:.1f}' stroke='{3}' stroke-width='3' stroke-opacity='{4}'/>\n", legend,
-                       top - 12, legend + 20, curve.color, curve.opacity);
+        svg += fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='2.6' fill='{}'/>\n", place_x(point.x), place_y(point.y),
+                           curve.color);
+    svg += fmt::format(
+        "<line x1='{0:.1f}' y1='{1:.1f}' x2='{2:.1f}' y2='{1:.1f}' stroke='{3}' stroke-width='3' "
+        "stroke-opacity='{4}'/>\n",
+        legend, top - 12, legend + 20, curve.color, curve.opacity);
     svg += fmt::format("<text x='{:.1f}' y='{:.1f}'>{}</text>\n", legend + 26, top - 8, escaped(curve.name));
     legend += 46 + 7.2 * static_cast<double>(curve.name.size());
   }
@@ -145,7 +161,8 @@ std::string draw(const Panel& panel, double top, const Axis& x_axis, bool with_s
 
 std::string plot_svg(const RunMetrics& metrics, const std::string& title) {
   if (metrics.steps.empty()) throw_user("{}: metrics.jsonl has no steps yet; train first", title);
-  Curve loss{"training", "#4e79a7", {}, 1.0, 0.35}, rate{"learning rate", "#59a14f", {}}, norm{"gradient norm", "#b07aa1", {}, 1.2},
+  Curve loss{"training", "#4e79a7", {}, 1.0, 0.35}, rate{"learning rate", "#59a14f", {}},
+      norm{"gradient norm", "#b07aa1", {}, 1.2},
       violation{"MaxVio: load of the fullest expert over the mean, minus 1", "#e15759", {}, 1.2};
   for (const StepMetrics& step : metrics.steps) {
     const auto x = static_cast<double>(step.step);
@@ -159,7 +176,8 @@ std::string plot_svg(const RunMetrics& metrics, const std::string& title) {
   std::map<std::string, Curve> validation;
   for (const ValidationMetrics& point : metrics.validation) {
     Curve& curve = validation[point.source];
-    if (curve.name.empty()) curve = {"validation " + point.source, colors[(validation.size() - 1) % colors.size()], {}, 1.8, 1, true};
+    if (curve.name.empty())
+      curve = {"validation " + point.source, colors[(validation.size() - 1) % colors.size()], {}, 1.8, 1, true};
     curve.points.push_back({static_cast<double>(point.step), point.loss});
   }
   for (auto& [name, curve] : validation) losses.curves.push_back(curve);
@@ -178,11 +196,13 @@ std::string plot_svg(const RunMetrics& metrics, const std::string& title) {
   const double height = top + 8;
   std::string svg = fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0:.0f} {1:.0f}' width='{0:.0f}' height='{1:.0f}' "
-      "font-family='DejaVu Sans, Helvetica, Arial, sans-serif' font-size='12' fill='#333a42'>\n<rect width='100%' height='100%' fill='white'/>\n",
+      "font-family='DejaVu Sans, Helvetica, Arial, sans-serif' font-size='12' fill='#333a42'>\n<rect width='100%' "
+      "height='100%' fill='white'/>\n",
       kWidth, height);
   svg += fmt::format("<text x='{:.0f}' y='28' font-size='17' font-weight='bold'>{}</text>\n", kLeft, escaped(title));
-  svg += fmt::format("<text x='{:.0f}' y='48'>{} steps, {:.1f} M tokens, {:.0f} s; last loss {:.4f}, {:.3f} bits per byte</text>\n", kLeft, last.step,
-                     static_cast<double>(last.tokens) / 1e6, last.seconds, last.loss, last.bits_per_byte);
+  svg += fmt::format(
+      "<text x='{:.0f}' y='48'>{} steps, {:.1f} M tokens, {:.0f} s; last loss {:.4f}, {:.3f} bits per byte</text>\n",
+      kLeft, last.step, static_cast<double>(last.tokens) / 1e6, last.seconds, last.loss, last.bits_per_byte);
   return svg + body + "</svg>\n";
 }
 

@@ -1,5 +1,5 @@
-// The curves of a run as one SVG picture of three panels over the step: loss (training, smoothed, validation), learning rate with gradient
-// norm, and MaxVio of the experts.
+// The curves of a run as one SVG picture: panels over the step for the loss (training, smoothed, validation), the
+// learning rate, the gradient norm and, with routers, MaxVio of the experts.
 #pragma once
 
 #include <string>

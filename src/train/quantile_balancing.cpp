@@ -29,7 +29,8 @@ QuantileBalancing::QuantileBalancing(std::vector<Tensor> biases, std::int64_t ex
 void QuantileBalancing::begin_step() {
   at::NoGradGuard no_grad;
   const Tensor bias = at::stack(biases_);
-  low_ = bias.amin(1, /*keepdim=*/true).sub_(1.0);  // every r lies in [min bias - 1, max bias + 1] because scores lie in (0, 1)
+  low_ = bias.amin(1, /*keepdim=*/true)
+             .sub_(1.0);  // every r lies in [min bias - 1, max bias + 1] because scores lie in (0, 1)
   width_ = bias.amax(1, /*keepdim=*/true).add_(1.0).sub_(low_).div_(static_cast<double>(kBins));
   histogram_.zero_();
   loads_.zero_();
@@ -42,7 +43,8 @@ void QuantileBalancing::count(std::int64_t router, const ops::Routing& routing) 
   K3_CHECK(scores.size(1) == experts_, "router {} has {} experts, expected {}", router, scores.size(1), experts_);
   const Tensor margin = routing.cutoff.detach().unsqueeze(1) - scores;  // [tokens, experts]
   // Clamped as integers: a score that is not a number must not become an index outside the histogram.
-  const Tensor bin = margin.sub_(low_[router]).div_(width_[router]).floor_().to(at::kLong).clamp_(0, kBins - 1).add_(expert_offsets_);
+  const Tensor bin =
+      margin.sub_(low_[router]).div_(width_[router]).floor_().to(at::kLong).clamp_(0, kBins - 1).add_(expert_offsets_);
   const Tensor flat_bin = bin.view(-1);
   const Tensor one = at::ones({1}, histogram_.options());
   histogram_[router].view(-1).scatter_add_(0, flat_bin, one.expand_as(flat_bin));
@@ -59,9 +61,10 @@ void QuantileBalancing::end_step(const Tensor& allowed) {
   const double target = static_cast<double>(tokens * experts_per_token_) / static_cast<double>(experts_);  // q
 
   const Tensor cumulative = histogram_.cumsum(2);  // int64 [routers, experts, kBins]
-  const Tensor bin = (cumulative < static_cast<std::int64_t>(std::ceil(target))).sum(2, /*keepdim=*/true).clamp_max_(kBins - 1);
-  const Tensor inside = histogram_.gather(2, bin).squeeze(2).to(at::kFloat);                         // h
-  const Tensor before = cumulative.gather(2, bin).squeeze(2).to(at::kFloat) - inside;                // c
+  const Tensor bin =
+      (cumulative < static_cast<std::int64_t>(std::ceil(target))).sum(2, /*keepdim=*/true).clamp_max_(kBins - 1);
+  const Tensor inside = histogram_.gather(2, bin).squeeze(2).to(at::kFloat);           // h
+  const Tensor before = cumulative.gather(2, bin).squeeze(2).to(at::kFloat) - inside;  // c
   const Tensor part = ((target - before) / inside.clamp_min(1.0)).clamp_(0.0, 1.0);
   Tensor bias = low_ + (bin.squeeze(2).to(at::kFloat) + part) * width_;
   bias = bias - bias.mean(1, /*keepdim=*/true);

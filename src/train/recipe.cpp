@@ -20,14 +20,16 @@ json value_of(const std::string& text) {
   if (text == "false") return false;
   const char* end = text.data() + text.size();
   std::int64_t whole = 0;
-  if (const auto parsed = std::from_chars(text.data(), end, whole); parsed.ec == std::errc() && parsed.ptr == end) return whole;
+  if (const auto parsed = std::from_chars(text.data(), end, whole); parsed.ec == std::errc() && parsed.ptr == end)
+    return whole;
   double real = 0;
-  if (const auto parsed = std::from_chars(text.data(), end, real); parsed.ec == std::errc() && parsed.ptr == end) return real;
+  if (const auto parsed = std::from_chars(text.data(), end, real); parsed.ec == std::errc() && parsed.ptr == end)
+    return real;
   return text;
 }
 
-// [model] holds the keys of text_config, [model.linear_attn_config] those of that object: together the text of a config.json.
-// parse_config then names every key that it does not know.
+// [model] holds the keys of text_config, [model.linear_attn_config] those of that object: together the text of a
+// config.json. parse_config then names every key that it does not know.
 std::string model_config(RecipeFields& fields) {
   static const std::set<std::string> kLists = {"kda_layers", "full_attn_layers"};
   json text;
@@ -48,13 +50,15 @@ std::string model_config(RecipeFields& fields) {
       put(text, "model", name);
     }
   }
-  for (const std::string& name : fields.keys_in("model.linear_attn_config")) put(text["linear_attn_config"], "model.linear_attn_config", name);
+  for (const std::string& name : fields.keys_in("model.linear_attn_config"))
+    put(text["linear_attn_config"], "model.linear_attn_config", name);
   if (family == "kimi_linear") {
     text["model_type"] = "kimi_linear";
     text["architectures"] = {"KimiLinearForCausalLM"};
     return text.dump();
   }
-  if (family != "kimi_k3") throw_user("{} must be kimi_k3 or kimi_linear, got {}", fields.where("model.family"), family);
+  if (family != "kimi_k3")
+    throw_user("{} must be kimi_k3 or kimi_linear, got {}", fields.where("model.family"), family);
   text["model_type"] = "kimi_linear";
   json whole = {{"model_type", "kimi_k3"}, {"architectures", {"KimiK3ForConditionalGeneration"}}};
   for (const char* shared : {"bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings"})
@@ -94,10 +98,11 @@ StageRecipe stage(RecipeFields& fields, const std::string& name, const std::vect
   stage.final_learning_rate = fields.number(at + "final_learning_rate", 0, kInfinity, 0.1 * stage.learning_rate);
   stage.warmup = fields.number(at + "warmup", 0, 1, 0.01);
   if (stage.batch_tokens % stage.micro_batch_tokens != 0)
-    throw_user("{} ({}) must be a multiple of micro_batch_tokens ({})", fields.where(at + "batch_tokens"), stage.batch_tokens,
-               stage.micro_batch_tokens);
+    throw_user("{} ({}) must be a multiple of micro_batch_tokens ({})", fields.where(at + "batch_tokens"),
+               stage.batch_tokens, stage.micro_batch_tokens);
   if (stage.context > stage.micro_batch_tokens)
-    throw_user("{} ({}) must not exceed micro_batch_tokens ({})", fields.where(at + "context"), stage.context, stage.micro_batch_tokens);
+    throw_user("{} ({}) must not exceed micro_batch_tokens ({})", fields.where(at + "context"), stage.context,
+               stage.micro_batch_tokens);
   for (const std::string& source : fields.keys_in("stage." + name + ".mixture")) {
     const std::string key = at + "mixture." + source;
     if (std::none_of(sources.begin(), sources.end(), [&](const SourceRecipe& known) { return known.name == source; }))
@@ -105,7 +110,8 @@ StageRecipe stage(RecipeFields& fields, const std::string& name, const std::vect
     const double share = fields.number(key, 0, kInfinity);
     if (share > 0) stage.mixture.emplace_back(source, share);
   }
-  if (stage.mixture.empty()) throw_user("{} is empty; give at least one source a share", fields.where("stage." + name + ".mixture"));
+  if (stage.mixture.empty())
+    throw_user("{} is empty; give at least one source a share", fields.where("stage." + name + ".mixture"));
   return stage;
 }
 
@@ -119,7 +125,8 @@ std::int64_t Recipe::steps() const {
 
 Setting parse_setting(const std::string& text) {
   const std::size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0) throw_user("--set {}: write key=value, for example --set stage.pretrain.tokens=1e6", text);
+  if (equals == std::string::npos || equals == 0)
+    throw_user("--set {}: write key=value, for example --set stage.pretrain.tokens=1e6", text);
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
@@ -158,7 +165,8 @@ Recipe read_recipe(const std::filesystem::path& path, const std::vector<Setting>
   newton_schulz_table(optimizer.newton_schulz);  // refuses unknown names
 
   for (const std::string& name : fields.tables("data")) recipe.data.push_back(source(fields, "data", name));
-  for (const std::string& name : fields.tables("validation")) recipe.validation.push_back(source(fields, "validation", name));
+  for (const std::string& name : fields.tables("validation"))
+    recipe.validation.push_back(source(fields, "validation", name));
   for (const std::string& name : fields.tables("stage")) recipe.stages.push_back(stage(fields, name, recipe.data));
   if (recipe.stages.empty()) throw_user("{}: there is no [stage.NAME]; add one", path.string());
   fields.refuse_unused();

@@ -1,5 +1,5 @@
-// A training recipe: one TOML file, read once into plain structs. Every key is known or an error; `--set key=value` replaces or adds one.
-// docs/training.md lists all keys. Paths are relative to the working directory.
+// A training recipe: one TOML file, read once into plain structs. Every key is known or an error; `--set key=value`
+// replaces or adds one. docs/training.md lists all keys. Paths are relative to the working directory.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace k3::train {
 
-struct SourceRecipe {             // [data.NAME] or [validation.NAME]
+struct SourceRecipe {  // [data.NAME] or [validation.NAME]
   std::string name;
-  std::string kind;               // jsonl, txt, conversation, generator
-  std::vector<std::string> paths; // files; each may end in .zst
-  std::string field = "text";     // jsonl: which member holds the text
-  std::string generator;          // generator: its name
-  std::string filler;             // generator: jsonl of books to hide things in; empty: the generator's own sentences
-  std::int64_t documents = 0;     // generator: how many
-  bool heldout = false;           // generator: problems that training never sees; set for [validation.NAME]
+  std::string kind;                // jsonl, txt, conversation, generator
+  std::vector<std::string> paths;  // files; each may end in .zst
+  std::string field = "text";      // jsonl: which member holds the text
+  std::string generator;           // generator: its name
+  std::string filler;              // generator: jsonl of books to hide things in; empty: the generator's own sentences
+  std::int64_t documents = 0;      // generator: how many
+  bool heldout = false;            // generator: problems that training never sees; set for [validation.NAME]
 };
 
 struct StageRecipe {  // [stage.NAME], in file order
@@ -36,15 +36,16 @@ struct StageRecipe {  // [stage.NAME], in file order
 struct Recipe {
   std::filesystem::path path;
   std::uint64_t seed = 1;
-  std::string tokenizer;           // folder with tiktoken.model
-  std::string shards;              // folder of tokenised data; empty: beside the run
-  std::string init;                // [model] init: folder with weights to continue from; empty: fresh weights
-  std::string model_config;        // else the config.json made from [model]
-  std::string dtype;               // float32, bfloat16; empty: bfloat16 on CUDA, float32 elsewhere
+  std::string tokenizer;     // folder with tiktoken.model
+  std::string shards;        // folder of tokenised data; empty: beside the run
+  std::string init;          // [model] init: folder with weights to continue from; empty: fresh weights
+  std::string model_config;  // else the config.json made from [model]
+  std::string dtype;         // float32, bfloat16; empty: bfloat16 on CUDA, float32 elsewhere
   bool quantize_experts = false;
-  bool tf32 = true;                // CUDA: float32 products on tensor cores
-  std::int64_t log_every = 10, checkpoint_every = 0, keep_checkpoints = 2, validate_every = 0, validation_tokens = 262144;
-  double peak_flops = 0;           // 0: known devices only
+  bool tf32 = true;  // CUDA: float32 products on tensor cores
+  std::int64_t log_every = 10, checkpoint_every = 0, keep_checkpoints = 2, validate_every = 0,
+               validation_tokens = 262144;
+  double peak_flops = 0;  // 0: known devices only
   OptimizerOptions optimizer;
   std::vector<SourceRecipe> data, validation;
   std::vector<StageRecipe> stages;

@@ -18,7 +18,8 @@ std::string without_underscores(std::string text) {
   return text;
 }
 
-// CLI11 reads plain lines only: comments go, arrays over several lines become one, and what is neither a table nor key = value is refused.
+// CLI11 reads plain lines only: comments go, arrays over several lines become one, and what is neither a table nor key
+// = value is refused.
 std::string plain_lines(const std::string& text, const std::filesystem::path& path) {
   std::istringstream input(text);
   std::string line, plain, open_array;
@@ -58,7 +59,8 @@ bool parse_whole(const std::string& text, Number& value) {
 
 }  // namespace
 
-RecipeFields::RecipeFields(const std::filesystem::path& path, const std::vector<std::pair<std::string, std::string>>& settings)
+RecipeFields::RecipeFields(const std::filesystem::path& path,
+                           const std::vector<std::pair<std::string, std::string>>& settings)
     : path_(path) {
   std::istringstream input(plain_lines(read_file(path), path));
   std::vector<CLI::ConfigItem> items;
@@ -74,7 +76,8 @@ RecipeFields::RecipeFields(const std::filesystem::path& path, const std::vector<
     fields_.emplace_back(key, item.inputs);
   }
   for (const auto& [key, value] : settings) {
-    const auto old = std::find_if(fields_.begin(), fields_.end(), [&, &name = key](const auto& field) { return field.first == name; });
+    const auto old = std::find_if(fields_.begin(), fields_.end(),
+                                  [&, &name = key](const auto& field) { return field.first == name; });
     if (old != fields_.end()) {
       old->second = {value};
     } else {
@@ -137,7 +140,8 @@ double RecipeFields::number(const std::string& key, double minimum, double maxim
   }
   double result = 0;
   if (!parse_whole(without_underscores(*value), result)) throw_user("{} must be a number, got {}", where(key), *value);
-  if (!(result >= minimum && result <= maximum)) throw_user("{} must lie between {} and {}, got {}", where(key), minimum, maximum, *value);
+  if (!(result >= minimum && result <= maximum))
+    throw_user("{} must lie between {} and {}, got {}", where(key), minimum, maximum, *value);
   return result;
 }
 

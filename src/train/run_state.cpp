@@ -14,8 +14,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::vector<std::pair<std::string, Tensor>> all_state(const Optimizer& optimizer,
-                                                      const std::vector<std::pair<std::string, Tensor>>& router_biases) {
+std::vector<std::pair<std::string, Tensor>> all_state(
+    const Optimizer& optimizer, const std::vector<std::pair<std::string, Tensor>>& router_biases) {
   std::vector<std::pair<std::string, Tensor>> tensors = optimizer.state();
   for (const auto& [name, bias] : router_biases) tensors.emplace_back("bias." + name, bias);
   for (auto& [name, tensor] : tensors) tensor = tensor.detach().to(at::kCPU, at::kFloat).contiguous();
@@ -45,7 +45,8 @@ void keep_last(const fs::path& checkpoints, std::int64_t newest, std::int64_t ke
     if (step >= 0 && step <= newest && !entry.is_symlink()) found.emplace_back(step, entry.path());
   }
   std::sort(found.begin(), found.end());
-  for (std::size_t index = 0; index + static_cast<std::size_t>(keep) < found.size(); ++index) fs::remove_all(found[index].second);
+  for (std::size_t index = 0; index + static_cast<std::size_t>(keep) < found.size(); ++index)
+    fs::remove_all(found[index].second);
 }
 
 void point_latest(const fs::path& checkpoints, const std::string& name) {
@@ -60,14 +61,16 @@ void point_latest(const fs::path& checkpoints, const std::string& name) {
 json cursor_json(const Cursor& cursor) {
   json list = json::array();
   for (const SourceCursor& source : cursor)
-    list.push_back({{"epoch", source.epoch}, {"sample", source.sample}, {"offset", source.offset}, {"tokens", source.tokens}});
+    list.push_back(
+        {{"epoch", source.epoch}, {"sample", source.sample}, {"offset", source.offset}, {"tokens", source.tokens}});
   return list;
 }
 
 }  // namespace
 
 fs::path save_run(const fs::path& run, const RunState& state, const Model& model, const Optimizer& optimizer,
-                  const std::vector<std::pair<std::string, Tensor>>& router_biases, const fs::path& tokenizer, std::int64_t keep) {
+                  const std::vector<std::pair<std::string, Tensor>>& router_biases, const fs::path& tokenizer,
+                  std::int64_t keep) {
   const fs::path checkpoints = run / "checkpoints";
   const std::string name = fmt::format("step-{}", state.step);
   AtomicDirectory folder(checkpoints / name, /*replace=*/true);
@@ -75,8 +78,13 @@ fs::path save_run(const fs::path& run, const RunState& state, const Model& model
   for (const char* file : {"tiktoken.model", "tokenizer_config.json"})
     if (fs::exists(tokenizer / file)) write_file_atomic(folder.path() / file, read_file(tokenizer / file));
   write_tensors(folder.path() / "optimizer.safetensors", all_state(optimizer, router_biases));
-  const json object = {{"step", state.step},   {"tokens", state.tokens},          {"seconds", state.seconds},
-                       {"dtype", state.dtype}, {"cursor", cursor_json(state.cursor)}, {"recipe", state.recipe}};
+  const json object = {{"step", state.step},
+                       {"tokens", state.tokens},
+                       {"seconds", state.seconds},
+                       {"dtype", state.dtype},
+                       {"cursor", cursor_json(state.cursor)},
+                       {"recipe", state.recipe},
+                       {"shards", state.shards}};
   write_file_atomic(folder.path() / "trainer_state.json", object.dump(1) + "\n");
   folder.commit();
   point_latest(checkpoints, name);
@@ -102,6 +110,7 @@ RunState read_run_state(const fs::path& checkpoint) {
     state.seconds = object.at("seconds");
     state.dtype = object.at("dtype");
     state.recipe = object.at("recipe").get<std::map<std::string, std::string>>();
+    if (object.contains("shards")) state.shards = object.at("shards").get<std::map<std::string, std::string>>();
     for (const json& source : object.at("cursor"))
       state.cursor.push_back({source.at("epoch"), source.at("sample"), source.at("offset"), source.at("tokens")});
     return state;
@@ -119,7 +128,8 @@ void load_run(const fs::path& checkpoint, const RunState& state, Optimizer& opti
     const TensorView& view = file.at(name);
     if (view.dtype != Dtype::F32) throw_user("{}: tensor {} must be F32", view.file.string(), name);
     read.insert(name);
-    return at::from_blob(const_cast<std::byte*>(view.bytes.data()), view.shape, at::TensorOptions().dtype(at::kFloat)).clone();
+    return at::from_blob(const_cast<std::byte*>(view.bytes.data()), view.shape, at::TensorOptions().dtype(at::kFloat))
+        .clone();
   };
   optimizer.load_state(find, state.step);
   for (auto [name, bias] : router_biases) bias.copy_(find("bias." + name));
@@ -127,16 +137,24 @@ void load_run(const fs::path& checkpoint, const RunState& state, Optimizer& opti
     if (!read.contains(name)) throw_user("{}: tensor {} belongs to another model", view.file.string(), name);
 }
 
-void check_same_recipe(const RunState& state, const std::map<std::string, std::string>& recipe, const fs::path& checkpoint) {
-  static const std::set<std::string> kFree = {"shards",           "train.log_every",         "train.checkpoint_every", "train.keep_checkpoints",
-                                              "train.validate_every", "train.validation_tokens", "train.peak_flops"};
-  const auto compare = [&](const std::map<std::string, std::string>& from, const std::map<std::string, std::string>& to) {
+void check_same_recipe(const RunState& state, const std::map<std::string, std::string>& recipe,
+                       const fs::path& checkpoint) {
+  static const std::set<std::string> kFree = {"shards",
+                                              "train.log_every",
+                                              "train.checkpoint_every",
+                                              "train.keep_checkpoints",
+                                              "train.validate_every",
+                                              "train.validation_tokens",
+                                              "train.peak_flops"};
+  const auto compare = [&](const std::map<std::string, std::string>& from,
+                           const std::map<std::string, std::string>& to) {
     for (const auto& [key, value] : from) {
       if (kFree.contains(key) || key.rfind("validation.", 0) == 0) continue;
       const auto other = to.find(key);
       if (other != to.end() && other->second == value) continue;
-      throw_user("{}: key {} of the recipe is not what this run began with; use the same recipe or start a new run with --out",
-                 checkpoint.string(), key);
+      throw_user(
+          "{}: key {} of the recipe is not what this run began with; use the same recipe or start a new run with --out",
+          checkpoint.string(), key);
     }
   };
   compare(state.recipe, recipe);

@@ -11,8 +11,10 @@ namespace k3::train {
 double learning_rate(const StageRecipe& stage, std::int64_t step, double start) {
   const std::int64_t steps = stage.steps();
   const auto warm = static_cast<std::int64_t>(std::ceil(stage.warmup * static_cast<double>(steps)));
-  if (step < warm) return start + (stage.learning_rate - start) * static_cast<double>(step + 1) / static_cast<double>(warm);
-  const double part = static_cast<double>(step + 1 - warm) / static_cast<double>(std::max<std::int64_t>(1, steps - warm));
+  if (step < warm)
+    return start + (stage.learning_rate - start) * static_cast<double>(step + 1) / static_cast<double>(warm);
+  const double part =
+      static_cast<double>(step + 1 - warm) / static_cast<double>(std::max<std::int64_t>(1, steps - warm));
   return stage.final_learning_rate +
          (stage.learning_rate - stage.final_learning_rate) * 0.5 * (1.0 + std::cos(std::numbers::pi * part));
 }

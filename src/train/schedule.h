@@ -1,4 +1,5 @@
-// Learning rate of a stage: linear warm-up over the first share of its steps, then a cosine down to the final rate at its last step.
+// Learning rate of a stage: linear warm-up over the first share of its steps, then a cosine down to the final rate at
+// its last step.
 //   warm-up  start + (peak - start) (step + 1) / warm      with start = 0, or the final rate of the stage before
 //   cosine   final + (peak - final) (1 + cos(pi (step + 1 - warm) / (steps - warm))) / 2
 #pragma once

@@ -2,7 +2,8 @@
 //   ids    U16 or I32 [tokens]      all documents one after the other
 //   starts I64 [documents + 1]      first token of each document
 //   loss   U8  [(tokens + 7) / 8]   bit i of byte i / 8: predicting token i counts; absent when every token counts
-// The file name carries a hash of tokenizer, source content and options, so equal work is never done twice and stale data never used.
+// The file name carries a hash of tokenizer, source content and options, so equal work is never done twice and stale
+// data never used.
 #pragma once
 
 #include <cstdint>
@@ -58,8 +59,10 @@ class ShardWriter {
   bool all_count_ = true, whole_ = false;
 };
 
-// Where the shard of a source lies in `folder`; it is made first when it is not there, on `threads` threads, with the same result for any number.
-std::filesystem::path make_shard(const SourceRecipe& source, const std::filesystem::path& tokenizer_folder, const Tokenizer& tokenizer,
-                                 const std::filesystem::path& folder, std::uint64_t seed, int threads);
+// Where the shard of a source lies in `folder`; it is made first when it is not there, on `threads` threads, with the
+// same result for any number.
+std::filesystem::path make_shard(const SourceRecipe& source, const std::filesystem::path& tokenizer_folder,
+                                 const Tokenizer& tokenizer, const std::filesystem::path& folder, std::uint64_t seed,
+                                 int threads);
 
 }  // namespace k3::train

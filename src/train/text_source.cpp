@@ -30,7 +30,8 @@ void for_each_piece(const std::filesystem::path& path, const std::function<void(
   while (input.pos < input.size || more) {
     ZSTD_outBuffer output{buffer.data(), buffer.size(), 0};
     left = ZSTD_decompressStream(context.get(), &output, &input);
-    if (ZSTD_isError(left)) throw_user("{}: is not valid zstd: {}; compress it again", path.string(), ZSTD_getErrorName(left));
+    if (ZSTD_isError(left))
+      throw_user("{}: is not valid zstd: {}; compress it again", path.string(), ZSTD_getErrorName(left));
     if (output.pos > 0) take({buffer.data(), output.pos});
     more = output.pos == output.size;
   }

@@ -8,7 +8,8 @@
 namespace k3::train {
 
 // Calls `take` with every line that is not empty and its number (from 1), without the line end.
-void for_each_line(const std::filesystem::path& path, const std::function<void(std::string line, std::int64_t number)>& take);
+void for_each_line(const std::filesystem::path& path,
+                   const std::function<void(std::string line, std::int64_t number)>& take);
 std::string read_text(const std::filesystem::path& path);  // all of it, decompressed
 
 }  // namespace k3::train

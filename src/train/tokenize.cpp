@@ -1,4 +1,5 @@
-// Makes the shard of a source: documents are read or generated in order, cut into chunks, tokenised on threads and joined in order.
+// Makes the shard of a source: documents are read or generated in order, cut into chunks, tokenised on threads and
+// joined in order.
 #include <algorithm>
 #include <deque>
 #include <future>
@@ -13,9 +14,11 @@ namespace k3::train {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::size_t kChunkBytes = 1 << 20;         // of text for one task of a thread
-constexpr std::int64_t kGeneratedChunk = 2048;       // documents that share a generator; fixes the result, so it is no option
-constexpr std::int64_t kFingerprintDocuments = 64;   // generated documents that go into the hash, so that a changed generator is noticed
+constexpr std::size_t kChunkBytes = 1 << 20;  // of text for one task of a thread
+constexpr std::int64_t kGeneratedChunk =
+    2048;  // documents that share a generator; fixes the result, so it is no option
+constexpr std::int64_t kFingerprintDocuments =
+    64;  // generated documents that go into the hash, so that a changed generator is noticed
 
 struct Hash {  // FNV-1a, 64 bits
   std::uint64_t value = 14695981039346656037ull;
@@ -53,7 +56,8 @@ Document document_of(const SourceRecipe& source, const std::string& path, const 
   if (!object.is_object()) throw_user("{}: is not a JSON object; each line must be one", place);
   const auto field = object.find(source.field);
   if (field == object.end() || !field->is_string())
-    throw_user("{}: has no text in field \"{}\"; name the right one with data.{}.field", place, source.field, source.name);
+    throw_user("{}: has no text in field \"{}\"; name the right one with data.{}.field", place, source.field,
+               source.name);
   return {field->get<std::string>(), std::nullopt, ""};
 }
 
@@ -121,19 +125,20 @@ std::shared_ptr<const Filler> filler_of(const SourceRecipe& source) {
   return std::make_shared<const Filler>(make_filler(books));
 }
 
-Chunk generate(const SourceRecipe& source, std::uint64_t seed, std::int64_t first, std::int64_t count, const Tokenizer& tokenizer,
-               const std::shared_ptr<const Filler>& filler) {
+Chunk generate(const SourceRecipe& source, std::uint64_t seed, std::int64_t first, std::int64_t count,
+               const Tokenizer& tokenizer, const std::shared_ptr<const Filler>& filler) {
   const auto generator = make_generator(source.generator, mixed(seed, static_cast<std::uint64_t>(first)),
                                         source.heldout ? Split::heldout : Split::train, filler);
   Chunk chunk;
-  for (std::int64_t document = 0; document < count; ++document) chunk.push_back(to_training_ids(generator->next(), tokenizer));
+  for (std::int64_t document = 0; document < count; ++document)
+    chunk.push_back(to_training_ids(generator->next(), tokenizer));
   return chunk;
 }
 
 }  // namespace
 
-fs::path make_shard(const SourceRecipe& source, const fs::path& tokenizer_folder, const Tokenizer& tokenizer, const fs::path& folder,
-                    std::uint64_t seed, int threads) {
+fs::path make_shard(const SourceRecipe& source, const fs::path& tokenizer_folder, const Tokenizer& tokenizer,
+                    const fs::path& folder, std::uint64_t seed, int threads) {
   Hash hash;
   hash.add("k3 shard 1");
   hash.add_file(tokenizer_folder / "tiktoken.model");
@@ -165,7 +170,9 @@ fs::path make_shard(const SourceRecipe& source, const fs::path& tokenizer_folder
     tokenize_files(source, tokenizer, ordered);
   }
   ordered.finish();
-  if (writer.documents() == 0) throw_user("{}: has no document of two tokens or more; name another file", generated ? source.name : source.paths.front());
+  if (writer.documents() == 0)
+    throw_user("{}: has no document of two tokens or more; name another file",
+               generated ? source.name : source.paths.front());
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw_user("{}: cannot be made: {}", folder.string(), error.message());

@@ -13,7 +13,8 @@ Tensor host_tensor(const void* data, std::int64_t elements, at::ScalarType dtype
 }
 
 ModelConfig config_of(const Recipe& recipe) {
-  ModelConfig config = recipe.init.empty() ? parse_config(recipe.model_config, recipe.path.string() + " [model]") : read_config(recipe.init);
+  ModelConfig config = recipe.init.empty() ? parse_config(recipe.model_config, recipe.path.string() + " [model]")
+                                           : read_config(recipe.init);
   config.packed_experts = recipe.quantize_experts;
   config.vision.reset();  // the text model is what is trained
   return config;
@@ -43,8 +44,8 @@ DeviceBatch to_device(const MicroBatch& batch, at::Device device) {
 Trainee make_trainee(const Recipe& recipe, at::Device device, at::ScalarType dtype, std::int64_t tokenizer_vocab) {
   const ModelConfig config = config_of(recipe);
   if (config.vocab < tokenizer_vocab)
-    throw_user("{}: key model.vocab_size ({}) is smaller than the tokenizer's {} ids; raise it", recipe.path.string(), config.vocab,
-               tokenizer_vocab);
+    throw_user("{}: key model.vocab_size ({}) is smaller than the tokenizer's {} ids; raise it", recipe.path.string(),
+               config.vocab, tokenizer_vocab);
   if (config.moe.experts > 0 && config.moe.experts_per_token >= config.moe.experts)
     throw_user("{}: key model.num_experts_per_token ({}) must be below num_experts ({}) for the router to be balanced",
                recipe.path.string(), config.moe.experts_per_token, config.moe.experts);
@@ -71,7 +72,8 @@ Trainee make_trainee(const Recipe& recipe, at::Device device, at::ScalarType dty
     trainee.router_of_layer.push_back(config.is_moe(layer) ? static_cast<std::int64_t>(biases.size()) : -1);
     if (config.is_moe(layer)) biases.push_back(trainee.router_biases.at(biases.size()).second);
   }
-  K3_CHECK(biases.size() == trainee.router_biases.size(), "{} router biases for {} routers", trainee.router_biases.size(), biases.size());
+  K3_CHECK(biases.size() == trainee.router_biases.size(), "{} router biases for {} routers",
+           trainee.router_biases.size(), biases.size());
   if (!biases.empty()) trainee.balancing = std::make_unique<QuantileBalancing>(biases, config.moe.experts_per_token);
   return trainee;
 }
@@ -85,7 +87,8 @@ Tensor Trainee::train_micro_batch(const DeviceBatch& batch, double scale) {
   const Tensor hidden = forward(model, batch.forward, nullptr, balancing ? &observer : nullptr);
   const Tensor loss = cross_entropy(hidden, model.head, batch.targets, batch.mask, scale);
   counting = false;
-  optimizer->accumulate(torch::autograd::grad({loss}, optimizer->leaves(), {}, /*retain_graph=*/std::nullopt, /*create_graph=*/false,
+  optimizer->accumulate(torch::autograd::grad({loss}, optimizer->leaves(), {}, /*retain_graph=*/std::nullopt,
+                                              /*create_graph=*/false,
                                               /*allow_unused=*/true));
   return loss.detach();
 }
@@ -110,7 +113,8 @@ std::string first_bad_tensor(Trainee& trainee, const std::vector<MicroBatch>& ba
     if (bad(hidden)) return "the output of the last mix and norm";
     const Tensor loss = cross_entropy(hidden, trainee.model.head, batch.targets, batch.mask, 1.0);
     if (bad(loss)) return "the loss";
-    const auto gradients = torch::autograd::grad({loss}, trainee.optimizer->leaves(), {}, std::nullopt, false, /*allow_unused=*/true);
+    const auto gradients =
+        torch::autograd::grad({loss}, trainee.optimizer->leaves(), {}, std::nullopt, false, /*allow_unused=*/true);
     for (std::size_t leaf = gradients.size(); leaf-- > 0;)  // backward goes from the last tensor to the first
       if (gradients[leaf].defined() && bad(gradients[leaf])) return "the gradient of " + trainee.optimizer->name(leaf);
   }

@@ -1,4 +1,5 @@
-// What is trained: the model with leaf tensors in the compute dtype, its optimiser and its router balancing, and one pass over a micro-batch.
+// What is trained: the model with leaf tensors in the compute dtype, its optimiser and its router balancing, and one
+// pass over a micro-batch.
 #pragma once
 
 #include <memory>
@@ -36,7 +37,8 @@ struct Trainee {
 // Fresh weights, or those of recipe.init. Refuses a vocabulary smaller than the tokenizer's.
 Trainee make_trainee(const Recipe& recipe, at::Device device, at::ScalarType dtype, std::int64_t tokenizer_vocab);
 
-// Names the first tensor that is not finite when `batches` are run with the current weights: a layer's output, the loss or a gradient.
+// Names the first tensor that is not finite when `batches` are run with the current weights: a layer's output, the loss
+// or a gradient.
 std::string first_bad_tensor(Trainee& trainee, const std::vector<MicroBatch>& batches);
 
 }  // namespace k3::train

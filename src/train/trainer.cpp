@@ -20,7 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-double now_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 at::ScalarType dtype_of(const Recipe& recipe, at::Device device) {
   if (recipe.dtype.empty()) return device.is_cuda() ? at::kBFloat16 : at::kFloat;
@@ -37,10 +39,10 @@ std::string short_time(double seconds) {
 struct PendingStep {
   std::int64_t step = 0;  // steps done once this one is
   StepPlace place;
-  Cursor before, after;   // place in the data
+  Cursor before, after;  // place in the data
   double learning_rate = 0, bytes = 0, flops = 0;
   std::int64_t tokens = 0, counted = 0;
-  Tensor numbers;         // fp32 [4] on the device: loss, gradient norm, MaxVio, healthy
+  Tensor numbers;  // fp32 [4] on the device: loss, gradient norm, MaxVio, healthy
 };
 
 class Run {
@@ -85,13 +87,26 @@ std::shared_ptr<const Shard> Run::shard_of(const SourceRecipe& source) {
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const fs::path file = make_shard(source, recipe_.tokenizer, tokenizer_, folder, recipe_.seed, threads);
   auto shard = std::make_shared<const Shard>(file);
-  say(fmt::format("data: {:<16} {:>9} documents {:>12} tokens  {:.1f} s  {}", source.name, shard->documents(), shard->tokens(),
-                  now_seconds() - started, file.string()));
+  if (!source.heldout) {
+    const std::string name = file.filename().string();
+    const auto before = state_.shards.find(source.name);
+    if (state_.step > 0 && before != state_.shards.end() && before->second != name)
+      throw_user(
+          "{}: the data of source {} has changed since the checkpoint of step {}; bring it back or start a new run "
+          "with --out",
+          options_.run.string(), source.name, state_.step);
+    state_.shards[source.name] = name;
+  }
+  say(fmt::format("data: {:<16} {:>9} documents {:>12} tokens  {:.1f} s  {}", source.name, shard->documents(),
+                  shard->tokens(), now_seconds() - started, file.string()));
   return shard;
 }
 
 Run::Run(const Recipe& recipe, const TrainOptions& options)
-    : recipe_(recipe), options_(options), tokenizer_(Tokenizer::load(recipe.tokenizer)), byte_lengths_(token_byte_lengths(tokenizer_)) {
+    : recipe_(recipe),
+      options_(options),
+      tokenizer_(Tokenizer::load(recipe.tokenizer)),
+      byte_lengths_(token_byte_lengths(tokenizer_)) {
   std::optional<fs::path> last = latest_checkpoint(options.run);
   if (last && !options.resume)
     throw_user("{}: holds a run already; add --resume to go on with it or choose another --out", options.run.string());
@@ -102,7 +117,8 @@ Run::Run(const Recipe& recipe, const TrainOptions& options)
     RunState saved = read_run_state(*last);
     check_same_recipe(saved, recipe.keys, *last);
     if (saved.dtype != state_.dtype)
-      throw_user("{}: was trained in {}, now {} is asked for; give --dtype {}", last->string(), saved.dtype, state_.dtype, saved.dtype);
+      throw_user("{}: was trained in {}, now {} is asked for; give --dtype {}", last->string(), saved.dtype,
+                 state_.dtype, saved.dtype);
     state_ = std::move(saved);
   } else if (options.resume) {
     say(fmt::format("resume: {} holds no checkpoint, the run begins at step 0", options.run.string()));
@@ -114,14 +130,17 @@ Run::Run(const Recipe& recipe, const TrainOptions& options)
   seconds_before_ = state_.seconds;
   matrix_parameters_ = matrix_parameters(trainee_.model);
   peak_flops_ = recipe.peak_flops > 0 ? recipe.peak_flops : known_peak_flops(options.device);
-  say(fmt::format("model: {:.2f} M parameters, {:.2f} M active in matrices; {} on {}{}{}", static_cast<double>(trainee_.optimizer->update_elements()) / 1e6,
-                  matrix_parameters_ / 1e6, state_.dtype, options.device.str(),
-                  options.device.is_cuda() ? (recipe.tf32 ? ", float32 products in TF32" : ", float32 products in float32") : "",
-                  recipe.quantize_experts ? ", experts through MXFP4" : ""));
+  say(fmt::format(
+      "model: {:.2f} M parameters, {:.2f} M active in matrices; {} on {}{}{}",
+      static_cast<double>(trainee_.optimizer->update_elements()) / 1e6, matrix_parameters_ / 1e6, state_.dtype,
+      options.device.str(),
+      options.device.is_cuda() ? (recipe.tf32 ? ", float32 products in TF32" : ", float32 products in float32") : "",
+      recipe.quantize_experts ? ", experts through MXFP4" : ""));
 
   for (const SourceRecipe& source : recipe.data)
     if (std::any_of(recipe.stages.begin(), recipe.stages.end(), [&](const StageRecipe& stage) {
-          return std::any_of(stage.mixture.begin(), stage.mixture.end(), [&](const auto& part) { return part.first == source.name; });
+          return std::any_of(stage.mixture.begin(), stage.mixture.end(),
+                             [&](const auto& part) { return part.first == source.name; });
         }))
       shards_[source.name] = shard_of(source);
   std::int64_t context = 0, micro_batch = 0;
@@ -130,7 +149,8 @@ Run::Run(const Recipe& recipe, const TrainOptions& options)
     micro_batch = std::max(micro_batch, stage.micro_batch_tokens);
   }
   for (const SourceRecipe& source : recipe.validation)
-    validation_.push_back(make_validation_set(source.name, shard_of(source), recipe.validation_tokens, context, micro_batch, byte_lengths_));
+    validation_.push_back(make_validation_set(source.name, shard_of(source), recipe.validation_tokens, context,
+                                              micro_batch, byte_lengths_));
   metrics_ = std::make_unique<MetricsFile>(options.run, state_.step);
 }
 
@@ -139,11 +159,13 @@ void Run::begin_stage(std::size_t stage, const Cursor& cursor) {
   prefetcher_.reset();
   std::vector<MixtureSource> sources;
   for (const auto& [name, share] : recipe.mixture) sources.push_back({name, shards_.at(name), share});
-  loader_ = std::make_unique<Loader>(std::move(sources), recipe.context, recipe.micro_batch_tokens, recipe_.seed + stage * 7919);
+  loader_ = std::make_unique<Loader>(std::move(sources), recipe.context, recipe.micro_batch_tokens,
+                                     recipe_.seed + stage * 7919);
   for (std::size_t source = 0; source < recipe.mixture.size(); ++source)
     if (loader_->left_out(source) > 0)
-      say(fmt::format("stage {}: {} of {} samples of {} are longer than the context of {} tokens and are left out", recipe.name,
-                      loader_->left_out(source), loader_->left_out(source) + loader_->samples(source), recipe.mixture[source].first, recipe.context));
+      say(fmt::format("stage {}: {} of {} samples of {} are longer than the context of {} tokens and are left out",
+                      recipe.name, loader_->left_out(source), loader_->left_out(source) + loader_->samples(source),
+                      recipe.mixture[source].first, recipe.context));
   if (!cursor.empty()) loader_->seek(cursor);
   cursor_ = cursor.empty() ? Cursor(recipe.mixture.size()) : cursor;
   prefetcher_ = std::make_unique<Prefetcher>(*loader_);
@@ -211,7 +233,8 @@ bool Run::read_back() {
     metrics.step = pending.step;
     metrics.stage = recipe_.stages[pending.place.stage].name;
     metrics.loss = number[0];
-    metrics.bits_per_byte = bits_per_byte(static_cast<double>(number[0]) * static_cast<double>(pending.counted), pending.bytes);
+    metrics.bits_per_byte =
+        bits_per_byte(static_cast<double>(number[0]) * static_cast<double>(pending.counted), pending.bytes);
     metrics.learning_rate = pending.learning_rate;
     metrics.gradient_norm = number[1];
     metrics.max_violation = number[2];
@@ -225,14 +248,16 @@ bool Run::read_back() {
   std::int64_t tokens_left = 0;
   for (std::int64_t stage = 0, first = 0; stage < static_cast<std::int64_t>(recipe_.stages.size()); ++stage) {
     const StageRecipe& recipe = recipe_.stages[static_cast<std::size_t>(stage)];
-    tokens_left += std::clamp<std::int64_t>(first + recipe.steps() - state_.step, 0, recipe.steps()) * recipe.batch_tokens;
+    tokens_left +=
+        std::clamp<std::int64_t>(first + recipe.steps() - state_.step, 0, recipe.steps()) * recipe.batch_tokens;
     first += recipe.steps();
   }
   const std::string balance = metrics.max_violation >= 0 ? fmt::format("  maxvio {:.2f}", metrics.max_violation) : "";
   const std::string share = metrics.peak_share > 0 ? fmt::format("  {:.1f}% of peak", 100 * metrics.peak_share) : "";
-  say(fmt::format("step {}/{} {}  loss {:.4f}  {:.3f} bits/byte  lr {:.2e}  grad {:.3f}{}  {:.0f} tok/s{}  left {}", metrics.step,
-                  recipe_.steps(), metrics.stage, metrics.loss, metrics.bits_per_byte, metrics.learning_rate, metrics.gradient_norm, balance,
-                  metrics.tokens_per_second, share, short_time(static_cast<double>(tokens_left) / metrics.tokens_per_second)));
+  say(fmt::format("step {}/{} {}  loss {:.4f}  {:.3f} bits/byte  lr {:.2e}  grad {:.3f}{}  {:.0f} tok/s{}  left {}",
+                  metrics.step, recipe_.steps(), metrics.stage, metrics.loss, metrics.bits_per_byte,
+                  metrics.learning_rate, metrics.gradient_norm, balance, metrics.tokens_per_second, share,
+                  short_time(static_cast<double>(tokens_left) / metrics.tokens_per_second)));
   window_started_ = now_seconds();
   return true;
 }
@@ -241,8 +266,8 @@ void Run::checkpoint() {
   RunState state = state_;
   // At a stage's end the next stage begins with fresh cursors.
   if (state.step == recipe_.steps() || place_of(recipe_, state.step).step == 0) state.cursor.clear();
-  const fs::path folder = save_run(options_.run, state, trainee_.model, *trainee_.optimizer, router_biases_, recipe_.tokenizer,
-                                   recipe_.keep_checkpoints);
+  const fs::path folder = save_run(options_.run, state, trainee_.model, *trainee_.optimizer, router_biases_,
+                                   recipe_.tokenizer, recipe_.keep_checkpoints);
   say(fmt::format("checkpoint: {}", folder.string()));
   window_started_ = now_seconds();
 }
@@ -251,7 +276,8 @@ void Run::validate_all() {
   for (const ValidationSet& set : validation_) {
     const ValidationResult result = validate(trainee_, set);
     metrics_->add(ValidationMetrics{state_.step, set.name, result.loss, result.bits_per_byte});
-    say(fmt::format("validation {}: loss {:.4f}  {:.3f} bits/byte  ({} tokens)", set.name, result.loss, result.bits_per_byte, set.counted));
+    say(fmt::format("validation {}: loss {:.4f}  {:.3f} bits/byte  ({} tokens)", set.name, result.loss,
+                    result.bits_per_byte, set.counted));
   }
   window_started_ = now_seconds();
 }
@@ -260,10 +286,13 @@ void Run::validate_all() {
 TrainEnd Run::stop_not_finite(const PendingStep& bad) {
   begin_stage(bad.place.stage, bad.before);
   std::vector<MicroBatch> batches;
-  for (std::int64_t micro = 0; micro < recipe_.stages[stage_].micro_batches(); ++micro) batches.push_back(prefetcher_->next());
+  for (std::int64_t micro = 0; micro < recipe_.stages[stage_].micro_batches(); ++micro)
+    batches.push_back(prefetcher_->next());
   const std::string name = first_bad_tensor(trainee_, batches);
   checkpoint();
-  say(fmt::format("stopped: step {} is not finite; the first bad tensor is {}; lower the learning rate or look at the data of that step, then --resume",
+  say(
+      fmt::format("stopped: step {} is not finite; the first bad tensor is {}; lower the learning rate or look at the "
+                  "data of that step, then --resume",
                   bad.step, name));
   return TrainEnd::not_finite;
 }

@@ -1,5 +1,5 @@
-// The training run: data, steps, balancing, validation, metrics, checkpoints. Steps are queued on the device without waiting for them;
-// every `log_every` steps the numbers of the steps since then are read back at once.
+// The training run: data, steps, balancing, validation, metrics, checkpoints. Steps are queued on the device without
+// waiting for them; every `log_every` steps the numbers of the steps since then are read back at once.
 #pragma once
 
 #include <filesystem>
@@ -13,10 +13,10 @@
 namespace k3::train {
 
 struct TrainOptions {
-  std::filesystem::path run;                      // folder for metrics and checkpoints
-  bool resume = false;                            // go on from run/checkpoints/latest
+  std::filesystem::path run;  // folder for metrics and checkpoints
+  bool resume = false;        // go on from run/checkpoints/latest
   at::Device device = at::kCPU;
-  std::optional<double> max_seconds;              // then stop with a checkpoint
+  std::optional<double> max_seconds;                         // then stop with a checkpoint
   std::function<bool()> interrupted = [] { return false; };  // asked after every step
   std::function<void(const std::string& line)> print = [](const std::string&) {};
 };

@@ -10,7 +10,8 @@ namespace k3::train {
 std::vector<std::int32_t> token_byte_lengths(const Tokenizer& tokenizer) {
   std::vector<std::int32_t> lengths(static_cast<std::size_t>(tokenizer.vocab()));
   for (TokenId id = 0; id < tokenizer.vocab(); ++id)
-    lengths[static_cast<std::size_t>(id)] = tokenizer.is_control(id) ? 0 : static_cast<std::int32_t>(tokenizer.token_bytes(id).size());
+    lengths[static_cast<std::size_t>(id)] =
+        tokenizer.is_control(id) ? 0 : static_cast<std::int32_t>(tokenizer.token_bytes(id).size());
   return lengths;
 }
 
@@ -23,8 +24,9 @@ double counted_bytes(const MicroBatch& batch, const std::vector<std::int32_t>& b
 
 double bits_per_byte(double nats, double bytes) { return bytes > 0 ? nats / (bytes * std::numbers::ln2) : 0.0; }
 
-ValidationSet make_validation_set(const std::string& name, std::shared_ptr<const Shard> shard, std::int64_t tokens, std::int64_t context,
-                                  std::int64_t micro_batch_tokens, const std::vector<std::int32_t>& byte_lengths) {
+ValidationSet make_validation_set(const std::string& name, std::shared_ptr<const Shard> shard, std::int64_t tokens,
+                                  std::int64_t context, std::int64_t micro_batch_tokens,
+                                  const std::vector<std::int32_t>& byte_lengths) {
   ValidationSet set;
   set.name = name;
   MicroBatch batch;
@@ -60,7 +62,8 @@ ValidationSet make_validation_set(const std::string& name, std::shared_ptr<const
 
 ValidationResult validate(const Trainee& trainee, const ValidationSet& set) {
   Tensor total = at::zeros({}, at::TensorOptions().device(trainee.model.device()).dtype(at::kDouble));
-  for (const MicroBatch& batch : set.batches) total += trainee.loss_without_gradient(to_device(batch, trainee.model.device()), 1.0).to(at::kDouble);
+  for (const MicroBatch& batch : set.batches)
+    total += trainee.loss_without_gradient(to_device(batch, trainee.model.device()), 1.0).to(at::kDouble);
   const double nats = total.item<double>();
   return {nats / static_cast<double>(set.counted), bits_per_byte(nats, set.bytes)};
 }

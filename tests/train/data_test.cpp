@@ -1,4 +1,5 @@
-// Readers, shards and the loader: what is on disk is what was read, order depends on the seed alone, any micro-batch can be returned to.
+// Readers, shards and the loader: what is on disk is what was read, order depends on the seed alone, any micro-batch
+// can be returned to.
 #include <gtest/gtest.h>
 #include <zstd.h>
 
@@ -32,7 +33,8 @@ TrainingIds ids_of(std::vector<TokenId> ids, std::vector<std::uint8_t> loss = {}
   return {std::move(ids), std::move(loss)};
 }
 
-std::shared_ptr<const Shard> shard_of(const std::filesystem::path& file, const std::vector<TrainingIds>& documents, bool whole) {
+std::shared_ptr<const Shard> shard_of(const std::filesystem::path& file, const std::vector<TrainingIds>& documents,
+                                      bool whole) {
   ShardWriter writer(whole);
   for (const TrainingIds& document : documents) writer.add(document);
   writer.write(file, 512);
@@ -44,7 +46,8 @@ std::vector<TrainingIds> counting_documents(const std::vector<int>& lengths, int
   std::vector<TrainingIds> documents;
   for (std::size_t document = 0; document < lengths.size(); ++document) {
     std::vector<TokenId> ids;
-    for (int token = 0; token < lengths[document]; ++token) ids.push_back(base + static_cast<int>(document) * 100 + token);
+    for (int token = 0; token < lengths[document]; ++token)
+      ids.push_back(base + static_cast<int>(document) * 100 + token);
     documents.push_back(ids_of(ids));
   }
   return documents;
@@ -53,7 +56,8 @@ std::vector<TrainingIds> counting_documents(const std::vector<int>& lengths, int
 TEST(TextSource, LinesOfPlainAndCompressedFilesAgree) {
   const TempDir folder;
   std::string text;
-  for (int line = 0; line < 5000; ++line) text += fmt::format("line {} with some words{}\n", line, line % 7 == 0 ? "\r" : "");
+  for (int line = 0; line < 5000; ++line)
+    text += fmt::format("line {} with some words{}\n", line, line % 7 == 0 ? "\r" : "");
   text += "last without end";
   write(folder / "a.txt", text);
   write_zstd(folder / "a.txt.zst", text.substr(0, 1000));
@@ -82,7 +86,9 @@ TEST(TextSource, DamagedZstdIsRefused) {
 
 TEST(Shard, RoundTripWithLossBits) {
   const TempDir folder;
-  const auto shard = shard_of(folder / "s.safetensors", {ids_of({1, 2, 3}, {1, 0, 1}), ids_of({4, 5, 6, 7, 8, 9, 10}, {0, 0, 1, 1, 1, 0, 1})}, true);
+  const auto shard =
+      shard_of(folder / "s.safetensors",
+               {ids_of({1, 2, 3}, {1, 0, 1}), ids_of({4, 5, 6, 7, 8, 9, 10}, {0, 0, 1, 1, 1, 0, 1})}, true);
   EXPECT_EQ(shard->documents(), 2);
   EXPECT_EQ(shard->length(1), 7);
   EXPECT_TRUE(shard->whole());
@@ -97,11 +103,24 @@ TEST(Shard, RoundTripWithLossBits) {
 TEST(Shard, SameForAnyNumberOfThreadsAndReused) {
   const TempDir folder;
   std::string lines;
-  for (int line = 0; line < 400; ++line) lines += fmt::format("{{\"source\": \"x\", \"text\": \"document {} {}\"}}\n", line, std::string(static_cast<std::size_t>(line * 20), 'a'));
+  for (int line = 0; line < 400; ++line)
+    lines += fmt::format("{{\"source\": \"x\", \"text\": \"document {} {}\"}}\n", line,
+                         std::string(static_cast<std::size_t>(line * 20), 'a'));
   write_zstd(folder / "d.jsonl.zst", lines);
   const Tokenizer tokenizer = Tokenizer::load(kBytes);
-  SourceRecipe source{.name = "d", .kind = "jsonl", .paths = {(folder / "d.jsonl.zst").string()}, .field = "text", .generator = "", .filler = ""};
-  SourceRecipe sums{.name = "sums", .kind = "generator", .paths = {}, .field = "", .generator = "arithmetic-text", .filler = "", .documents = 5000};
+  SourceRecipe source{.name = "d",
+                      .kind = "jsonl",
+                      .paths = {(folder / "d.jsonl.zst").string()},
+                      .field = "text",
+                      .generator = "",
+                      .filler = ""};
+  SourceRecipe sums{.name = "sums",
+                    .kind = "generator",
+                    .paths = {},
+                    .field = "",
+                    .generator = "arithmetic-text",
+                    .filler = "",
+                    .documents = 5000};
   for (const SourceRecipe& recipe : {source, sums}) {
     const auto one = make_shard(recipe, kBytes, tokenizer, folder / "one", 3, 1);
     const auto many = make_shard(recipe, kBytes, tokenizer, folder / "many", 3, 4);
@@ -110,7 +129,8 @@ TEST(Shard, SameForAnyNumberOfThreadsAndReused) {
     EXPECT_EQ(make_shard(recipe, kBytes, tokenizer, folder / "one", 3, 4), one);
     EXPECT_EQ(std::filesystem::last_write_time(one), written);
   }
-  EXPECT_NE(make_shard(sums, kBytes, tokenizer, folder / "one", 4, 2), make_shard(sums, kBytes, tokenizer, folder / "one", 3, 2));
+  EXPECT_NE(make_shard(sums, kBytes, tokenizer, folder / "one", 4, 2),
+            make_shard(sums, kBytes, tokenizer, folder / "one", 3, 2));
   const Shard shard(make_shard(source, kBytes, tokenizer, folder / "one", 3, 1));
   EXPECT_EQ(shard.documents(), 400);
   std::vector<TokenId> first;
@@ -119,7 +139,8 @@ TEST(Shard, SameForAnyNumberOfThreadsAndReused) {
   first.pop_back();
   EXPECT_EQ(tokenizer.decode(first), "document 0 ");
   source.field = "body";
-  test::expect_user_error([&] { make_shard(source, kBytes, tokenizer, folder / "one", 3, 2); }, {"d.jsonl.zst line 1", "\"body\"", "data.d.field"});
+  test::expect_user_error([&] { make_shard(source, kBytes, tokenizer, folder / "one", 3, 2); },
+                          {"d.jsonl.zst line 1", "\"body\"", "data.d.field"});
 }
 
 TEST(Loader, EveryTokenOncePerEpochWithItsTarget) {
@@ -130,7 +151,8 @@ TEST(Loader, EveryTokenOncePerEpochWithItsTarget) {
   std::int64_t tokens = 0;
   while (tokens < 85) {  // 29 + 6 + 49 + 1 inputs an epoch
     const MicroBatch batch = loader.next();
-    for (std::size_t row = 0; row + 1 < batch.row_starts.size(); ++row) EXPECT_LE(batch.row_starts[row + 1] - batch.row_starts[row], 8);
+    for (std::size_t row = 0; row + 1 < batch.row_starts.size(); ++row)
+      EXPECT_LE(batch.row_starts[row + 1] - batch.row_starts[row], 8);
     for (std::size_t token = 0; token < batch.ids.size(); ++token, ++tokens) {
       EXPECT_EQ(batch.targets[token], batch.ids[token] + 1);
       if (tokens < 85) ++seen[batch.ids[token]];
@@ -144,7 +166,8 @@ TEST(Loader, SamplesStayWholeAndMasksFollow) {
   const TempDir folder;
   std::vector<TrainingIds> documents = counting_documents({9, 5, 12, 40, 7}, 0);
   for (TrainingIds& document : documents)
-    for (std::size_t token = 0; token < document.loss.size(); ++token) document.loss[token] = document.ids[token] % 3 == 0;
+    for (std::size_t token = 0; token < document.loss.size(); ++token)
+      document.loss[token] = document.ids[token] % 3 == 0;
   const auto shard = shard_of(folder / "s.safetensors", documents, true);
   Loader loader({{"s", shard, 1.0}}, /*context=*/16, /*micro_batch_tokens=*/16, 1);
   EXPECT_EQ(loader.left_out(0), 1);

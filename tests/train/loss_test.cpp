@@ -5,7 +5,8 @@
 namespace k3::train {
 namespace {
 
-// The chunked loss and its gradients against log_softmax under autograd, in double, for chunks that do not divide the rows.
+// The chunked loss and its gradients against log_softmax under autograd, in double, for chunks that do not divide the
+// rows.
 TEST(Loss, EqualsAutogradForAnyChunk) {
   at::manual_seed(10);
   constexpr std::int64_t kTokens = 7, kHidden = 5, kVocab = 11;
@@ -21,7 +22,11 @@ TEST(Loss, EqualsAutogradForAnyChunk) {
     EXPECT_NEAR(loss.item<double>(), want.item<double>(), 1e-5);
     const auto gradients = torch::autograd::grad({loss}, {hidden, head});
     for (int index = 0; index < 2; ++index)
-      EXPECT_LE((gradients[static_cast<std::size_t>(index)] - want_gradients[static_cast<std::size_t>(index)]).abs().max().item<double>(), 1e-5);
+      EXPECT_LE((gradients[static_cast<std::size_t>(index)] - want_gradients[static_cast<std::size_t>(index)])
+                    .abs()
+                    .max()
+                    .item<double>(),
+                1e-5);
   }
   at::NoGradGuard no_grad;
   EXPECT_NEAR(cross_entropy(hidden, head, targets, mask, 0.2).item<double>(), want.item<double>(), 1e-5);

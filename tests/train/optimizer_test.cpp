@@ -21,16 +21,23 @@ void expect_close(const Tensor& got, const Tensor& want, double tolerance) {
   EXPECT_LE(difference, tolerance) << "got\n" << got << "\nwant\n" << want;
 }
 
-ParameterRule whole(std::int64_t rows) { return {.update = Update::muon, .decay = true, .routed_expert = false, .period = rows, .parts = {{0, rows}}}; }
-ParameterRule adamw(bool decay) { return {.update = Update::adamw, .decay = decay, .routed_expert = false, .period = 0, .parts = {}}; }
+ParameterRule whole(std::int64_t rows) {
+  return {.update = Update::muon, .decay = true, .routed_expert = false, .period = rows, .parts = {{0, rows}}};
+}
+ParameterRule adamw(bool decay) {
+  return {.update = Update::adamw, .decay = decay, .routed_expert = false, .period = 0, .parts = {}};
+}
 
 Tensor leaf(const Tensor& value) { return value.clone().requires_grad_(true); }
 
 TEST(NewtonSchulz, MatchesPublishedTables) {
   const Tensor g = matrix({1, 2, 3, 4, 5, 7}, {1, 2, 3});
-  expect_close(newton_schulz(g, newton_schulz_table("simple5"))[0], matrix({-.65918f, .19967f, .55250f, .55837f, .31845f, .34463f}, {2, 3}), 2e-5);
-  expect_close(newton_schulz(g, newton_schulz_table("quintic5"))[0], matrix({-.68375f, .25994f, .66116f, .69038f, .45612f, .53006f}, {2, 3}), 2e-5);
-  expect_close(newton_schulz(g, newton_schulz_table("deepseek_v4"))[0], matrix({-.69249f, .26437f, .67145f, .70153f, .46458f, .54045f}, {2, 3}), 2e-5);
+  expect_close(newton_schulz(g, newton_schulz_table("simple5"))[0],
+               matrix({-.65918f, .19967f, .55250f, .55837f, .31845f, .34463f}, {2, 3}), 2e-5);
+  expect_close(newton_schulz(g, newton_schulz_table("quintic5"))[0],
+               matrix({-.68375f, .25994f, .66116f, .69038f, .45612f, .53006f}, {2, 3}), 2e-5);
+  expect_close(newton_schulz(g, newton_schulz_table("deepseek_v4"))[0],
+               matrix({-.69249f, .26437f, .67145f, .70153f, .46458f, .54045f}, {2, 3}), 2e-5);
 }
 
 TEST(NewtonSchulz, TallIsTheTransposeOfWide) {
@@ -40,7 +47,9 @@ TEST(NewtonSchulz, TallIsTheTransposeOfWide) {
   expect_close(newton_schulz(tall, table), newton_schulz(tall.transpose(1, 2), table).transpose(1, 2), 1e-6);
 }
 
-TEST(NewtonSchulz, ZeroStaysZero) { EXPECT_EQ(newton_schulz(at::zeros({2, 3, 4}), newton_schulz_table("simple5")).abs().max().item<float>(), 0.0f); }
+TEST(NewtonSchulz, ZeroStaysZero) {
+  EXPECT_EQ(newton_schulz(at::zeros({2, 3, 4}), newton_schulz_table("simple5")).abs().max().item<float>(), 0.0f);
+}
 
 TEST(Optimizer, MuonStepOfTheReference) {
   const Tensor weight = leaf(at::full({2, 3}, 0.1));
@@ -51,12 +60,14 @@ TEST(Optimizer, MuonStepOfTheReference) {
   expect_close(weight.detach(), matrix({.104367f, .098417f, .095972f, .095932f, .097594f, .097412f}, {2, 3}), 2e-6);
 }
 
-// Property 9.6.1: heads of one stacked matrix move as if each were a parameter of its own; key and value rows of kv_b likewise.
+// Property 9.6.1: heads of one stacked matrix move as if each were a parameter of its own; key and value rows of kv_b
+// likewise.
 TEST(Optimizer, PerHeadBlocksEqualSeparateMatrices) {
   at::manual_seed(2);
   const Tensor start = at::randn({2 * (3 + 2), 6}), gradient = at::randn({2 * (3 + 2), 6});
   const Tensor stacked = leaf(start);
-  const ParameterRule rule{.update = Update::muon, .decay = true, .routed_expert = false, .period = 5, .parts = {{0, 3}, {3, 2}}};
+  const ParameterRule rule{
+      .update = Update::muon, .decay = true, .routed_expert = false, .period = 5, .parts = {{0, 3}, {3, 2}}};
   Optimizer together({{"kv_b", stacked, stacked, rule}}, {});
   std::vector<OptimizedTensor> parts;
   std::vector<Tensor> alone, gradients;
@@ -83,7 +94,8 @@ TEST(Optimizer, AdamWEqualsTheFormula) {
   at::manual_seed(3);
   const Tensor start = at::randn({4, 3}), bias_start = at::randn({5});
   const Tensor weight = leaf(start), bias = leaf(bias_start);
-  const OptimizerOptions options{.momentum = 0.95, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .clip_norm = 1.0};
+  const OptimizerOptions options{
+      .momentum = 0.95, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .clip_norm = 1.0};
   Optimizer optimizer({{"w", weight, weight, adamw(true)}, {"b", bias, bias, adamw(false)}}, options);
   Tensor w = start.clone(), b = bias_start.clone();
   Tensor mw = at::zeros_like(w), vw = at::zeros_like(w), mb = at::zeros_like(b), vb = at::zeros_like(b);
@@ -99,7 +111,8 @@ TEST(Optimizer, AdamWEqualsTheFormula) {
     const auto move = [&](Tensor& p, Tensor& m, Tensor& v, const Tensor& g, double decay) {
       m = 0.9 * m + 0.1 * g * clip;
       v = 0.95 * v + 0.05 * (g * clip).square();
-      p = p * (1 - 0.01 * decay) - 0.01 * (m / (1 - std::pow(0.9, step))) / ((v / (1 - std::pow(0.95, step))).sqrt() + 1e-8);
+      p = p * (1 - 0.01 * decay) -
+          0.01 * (m / (1 - std::pow(0.9, step))) / ((v / (1 - std::pow(0.95, step))).sqrt() + 1e-8);
     };
     move(w, mw, vw, gw, 0.1);
     move(b, mb, vb, gb, 0.0);
@@ -166,7 +179,8 @@ TEST(Optimizer, ExpertsAreRoundedAndMastersAreNot) {
   const Tensor plain_master = at::randn({3 * 8, 32});
   const Tensor plain = at::empty({24, 32}, at::kBFloat16).requires_grad_(true);
   ParameterRule rule{.update = Update::muon, .decay = true, .routed_expert = true, .period = 8, .parts = {{0, 8}}};
-  ParameterRule same_shape{.update = Update::muon, .decay = true, .routed_expert = false, .period = 8, .parts = {{0, 8}}};
+  ParameterRule same_shape{
+      .update = Update::muon, .decay = true, .routed_expert = false, .period = 8, .parts = {{0, 8}}};
   OptimizerOptions options;
   options.quantize_experts = true;
   Optimizer optimizer({{"plain", plain, plain_master, same_shape}, {"experts", experts, master, rule}}, options);

@@ -30,17 +30,22 @@ Tensor exact_bias(const ops::Routing& routing, std::int64_t k) {
 }
 
 TEST(QuantileBalancing, VectorOfTheReference) {
-  const Tensor scores = at::tensor({.91f, .40f, .30f, .20f, .85f, .50f, .35f, .10f, .80f, .62f, .15f, .30f, .77f, .45f, .55f, .25f,
-                                    .74f, .70f, .33f, .21f, .69f, .38f, .60f, .41f, .66f, .52f, .28f, .58f, .63f, .47f, .44f, .36f}).view({8, 4});
+  const Tensor scores =
+      at::tensor({.91f, .40f, .30f, .20f, .85f, .50f, .35f, .10f, .80f, .62f, .15f, .30f, .77f, .45f, .55f, .25f,
+                  .74f, .70f, .33f, .21f, .69f, .38f, .60f, .41f, .66f, .52f, .28f, .58f, .63f, .47f, .44f, .36f})
+          .view({8, 4});
   const Tensor bias = at::zeros({4});
   QuantileBalancing balancing({bias}, 1);
   balancing.begin_step();
   balancing.count(0, routing_of(scores, bias, 1));
   balancing.end_step(kAllowed);
   const std::vector<double> want = {-.2892, .0596, .0608, .1688};
-  // The margins of this vector lie exactly on bin borders, so fp32 may put one a bin (0.002) lower; centring moves the others along.
-  for (std::size_t expert = 0; expert < 4; ++expert) EXPECT_NEAR(bias[static_cast<std::int64_t>(expert)].item<double>(), want[expert], 0.004);
-  EXPECT_NEAR(balancing.max_violation().item<double>(), 8.0 / 2 - 1, 1e-6);  // before the update every token goes to expert 0
+  // The margins of this vector lie exactly on bin borders, so fp32 may put one a bin (0.002) lower; centring moves the
+  // others along.
+  for (std::size_t expert = 0; expert < 4; ++expert)
+    EXPECT_NEAR(bias[static_cast<std::int64_t>(expert)].item<double>(), want[expert], 0.004);
+  EXPECT_NEAR(balancing.max_violation().item<double>(), 8.0 / 2 - 1,
+              1e-6);  // before the update every token goes to expert 0
 }
 
 TEST(QuantileBalancing, WithinOneBinOfTheExactQuantile) {

@@ -36,8 +36,9 @@ TEST(Recipe, EveryRecipeInTheTreeIsRead) {
 }
 
 TEST(Recipe, SettingsReplaceAndAdd) {
-  const Recipe recipe = read_recipe(kTiny, {parse_setting("stage.learn.tokens=1e5"), parse_setting("optimizer.momentum=0.9"),
-                                            parse_setting("stage.learn.mixture.sums=0")});
+  const Recipe recipe =
+      read_recipe(kTiny, {parse_setting("stage.learn.tokens=1e5"), parse_setting("optimizer.momentum=0.9"),
+                          parse_setting("stage.learn.mixture.sums=0")});
   EXPECT_EQ(recipe.stages[0].tokens, 100000);
   EXPECT_DOUBLE_EQ(recipe.optimizer.momentum, 0.9);
   EXPECT_EQ(recipe.stages[0].mixture.size(), 1u);
@@ -76,8 +77,15 @@ TEST(Recipe, DamagedFilesAreRefused) {
 
 TEST(Schedule, WarmUpThenCosineAcrossStages) {
   Recipe recipe;
-  StageRecipe first{.name = "a", .tokens = 100, .batch_tokens = 1, .micro_batch_tokens = 1, .context = 1, .learning_rate = 1.0,
-                    .final_learning_rate = 0.1, .warmup = 0.1, .mixture = {}};
+  StageRecipe first{.name = "a",
+                    .tokens = 100,
+                    .batch_tokens = 1,
+                    .micro_batch_tokens = 1,
+                    .context = 1,
+                    .learning_rate = 1.0,
+                    .final_learning_rate = 0.1,
+                    .warmup = 0.1,
+                    .mixture = {}};
   StageRecipe second = first;
   second.learning_rate = 0.5;
   second.final_learning_rate = 0.0;

@@ -1,4 +1,5 @@
-// Whole runs of recipes/tiny.toml on the CPU: the loss falls, a resumed run repeats the uninterrupted one bit for bit, bad numbers stop it.
+// Whole runs of recipes/tiny.toml on the CPU: the loss falls, a resumed run repeats the uninterrupted one bit for bit,
+// bad numbers stop it.
 #include "train/trainer.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One thread: the tensors are small, and threads that wait for each other on a busy machine would take most of the time.
+// One thread: the tensors are small, and threads that wait for each other on a busy machine would take most of the
+// time.
 class Trainer : public testing::Test {
  protected:
   void SetUp() override {
@@ -67,7 +69,8 @@ TEST_F(Trainer, LossFallsAndTheCheckpointIsAModel) {
   EXPECT_GT(values.front(), 5.9);  // ln 512 = 6.24
   EXPECT_LT(values.back(), 0.8 * values.front());
   EXPECT_FALSE(read_metrics(options.run).validation.empty());
-  const Model model = load_model(options.run / "checkpoints/latest", {.dtype = at::kFloat, .device = at::kCPU, .keep_experts_packed = true});
+  const Model model = load_model(options.run / "checkpoints/latest",
+                                 {.dtype = at::kFloat, .device = at::kCPU, .keep_experts_packed = true});
   EXPECT_TRUE(model.config.packed_experts);
   const std::string picture = plot_svg(read_metrics(options.run), "tiny <run>");
   EXPECT_NE(picture.find("tiny &lt;run&gt;"), std::string::npos);
@@ -92,7 +95,8 @@ TEST_F(Trainer, ResumedRunEqualsTheUninterruptedOneBitForBit) {
   EXPECT_EQ(starts, 3);
   EXPECT_EQ(losses(straight.run), losses(parts.run));
   for (const char* file : {"model.safetensors", "optimizer.safetensors"})
-    EXPECT_EQ(bytes_of(straight.run / "checkpoints/step-8" / file), bytes_of(parts.run / "checkpoints/step-8" / file)) << file;
+    EXPECT_EQ(bytes_of(straight.run / "checkpoints/step-8" / file), bytes_of(parts.run / "checkpoints/step-8" / file))
+        << file;
 }
 
 TEST_F(Trainer, ResumeRefusesAnotherRecipeAndAllowsAnotherRhythm) {
@@ -105,6 +109,10 @@ TEST_F(Trainer, ResumeRefusesAnotherRecipeAndAllowsAnotherRhythm) {
   options.max_seconds.reset();
   test::expect_user_error([&] { train(tiny(2, {{"stage.learn.learning_rate", "0.5"}}), options); },
                           {"step-1", "stage.learn.learning_rate", "--out"});
+  write_file_atomic(folder / "other.txt", std::string(4000, 'x'));
+  Recipe other = tiny(2);
+  other.data[0].paths = {(folder / "other.txt").string()};  // the same keys, but the file has changed
+  test::expect_user_error([&] { train(other, options); }, {"data of source docs has changed", "--out"});
   EXPECT_EQ(train(tiny(2, {{"train.log_every", "1"}}), options), TrainEnd::finished);
   EXPECT_EQ(losses(options.run).size(), 2u);
 }
@@ -115,7 +123,8 @@ TEST_F(Trainer, NumbersThatAreNotFiniteStopWithACheckpointBefore) {
   options.run = folder / "run";
   std::string last;
   options.print = [&](const std::string& line) { last = line; };
-  const Recipe recipe = tiny(8, {{"stage.learn.learning_rate", "1e37"}, {"stage.learn.warmup", "0"}, {"train.quantize_experts", "false"}});
+  const Recipe recipe = tiny(
+      8, {{"stage.learn.learning_rate", "1e37"}, {"stage.learn.warmup", "0"}, {"train.quantize_experts", "false"}});
   ASSERT_EQ(train(recipe, options), TrainEnd::not_finite);
   EXPECT_NE(last.find("not finite; the first bad tensor is"), std::string::npos) << last;
   const auto checkpoint = latest_checkpoint(options.run);
@@ -137,13 +146,16 @@ TEST_F(Trainer, PackedCheckpointHoldsExactlyWhatWasTrained) {
   TrainOptions options;
   options.run = folder / "run";
   ASSERT_EQ(train(tiny(3), options), TrainEnd::finished);
-  Model model = load_model(options.run / "checkpoints/latest", {.dtype = at::kFloat, .device = at::kCPU, .keep_experts_packed = false});
+  Model model = load_model(options.run / "checkpoints/latest",
+                           {.dtype = at::kFloat, .device = at::kCPU, .keep_experts_packed = false});
   const Checkpoint file(options.run / "checkpoints/latest/optimizer.safetensors");
   int compared = 0;
   for (const auto& [name, tensor] : named_tensors(model)) {
     if (!parameter_rule(name, tensor->sizes(), model.config).routed_expert) continue;
     const TensorView& view = file.at("master." + name);
-    const Tensor master = at::from_blob(const_cast<std::byte*>(view.bytes.data()), view.shape, at::TensorOptions().dtype(at::kFloat)).clone();
+    const Tensor master =
+        at::from_blob(const_cast<std::byte*>(view.bytes.data()), view.shape, at::TensorOptions().dtype(at::kFloat))
+            .clone();
     const Tensor rounded = mxfp4_round(master);
     EXPECT_TRUE(at::equal(rounded, *tensor)) << name;
     EXPECT_FALSE(at::equal(master, *tensor)) << name;
@@ -160,7 +172,8 @@ TEST(Parameters, RulesOfEveryTensorOfTheTinyModel) {
   for (const auto& [name, tensor] : named_tensors(model)) rules[name] = parameter_rule(name, tensor->sizes(), config);
   const auto rule = [&](const std::string& suffix) {
     for (const auto& [name, found] : rules)
-      if (name.size() >= suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0) return found;
+      if (name.size() >= suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0)
+        return found;
     ADD_FAILURE() << "no tensor " << suffix;
     return ParameterRule{};
   };
