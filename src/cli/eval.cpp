@@ -28,7 +28,7 @@ struct EvalFlags {
 };
 
 // One line on standard error, when that is a terminal: done, total, time left.
-class ProgressLine {
+class EvalProgress {
  public:
   void show(std::int64_t done, std::int64_t total) {
     if (!terminal_) return;
@@ -53,7 +53,7 @@ Json run_loss(const EvalFlags& flags, const Model& model, const Tokenizer& token
   if (flags.length > 0) options.length = flags.length;
   if (flags.count >= 0) options.windows = flags.count;
   if (options.length > model.config.max_context) throw_user("--length {} exceeds the context of the model ({})", options.length, model.config.max_context);
-  ProgressLine line;
+  EvalProgress line;
   const train::LossResult result = train::evaluate_loss(model, tokenizer, flags.data, options, [&](std::int64_t done, std::int64_t total) { line.show(done, total); });
   line.clear();
   fmt::print("task           loss on {}\n", flags.data);
@@ -91,7 +91,7 @@ Json run_task(const EvalFlags& flags, const Model& model, const Tokenizer& token
     });
     options.filler = std::make_shared<const train::Filler>(train::make_filler(books));
   }
-  ProgressLine line;
+  EvalProgress line;
   const train::TaskResult result = train::evaluate_task(model, tokenizer, options, [&](std::int64_t done) { line.show(done, options.count); });
   line.clear();
   const double seconds = line.elapsed();

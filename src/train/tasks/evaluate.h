@@ -21,7 +21,7 @@ struct TaskOptions {
   std::int64_t length = 4096;      // passkey: tokens of prompt and answer together
   std::uint64_t seed = 1;
   std::int64_t slots = 32;         // sequences decoded together
-  std::shared_ptr<const Filler> filler;  // passkey: prose to hide keys in
+  std::shared_ptr<const Filler> filler = nullptr;  // passkey: prose to hide keys in
 };
 
 struct TaskMiss {

@@ -160,7 +160,7 @@ PasskeyLength passkey_of_length(Random& random, Split split, std::int64_t tokens
     if (built.tokens <= tokens) return built;
     characters_per_token *= std::min(0.995, static_cast<double>(tokens) / static_cast<double>(built.tokens));
   }
-  throw_user("a passkey problem does not fit into {} tokens; ask for at least 256", tokens);
+  throw_user("a passkey problem does not fit into {} tokens; ask for a greater length", tokens);
 }
 
 }  // namespace k3::train
