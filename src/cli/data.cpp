@@ -35,7 +35,9 @@ Json as_json(const Message& message) {
   out["content"] = text_of(message);
   if (message.role == "assistant") out["reasoning_content"] = message.reasoning;
   for (const ToolCall& call : message.calls)
-    out["tool_calls"].push_back({{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", Json::parse(call.arguments)}}}});
+    out["tool_calls"].push_back({{"id", call.id},
+                                 {"type", "function"},
+                                 {"function", {{"name", call.name}, {"arguments", Json::parse(call.arguments)}}}});
   return out;
 }
 
@@ -72,21 +74,29 @@ std::shared_ptr<const train::Filler> read_filler(const std::string& path) {
 
 void generate(const GenerateFlags& flags) {
   if (flags.list) {
-    for (const train::GeneratorName& generator : train::generator_names()) fmt::print("{:<20} {}\n", generator.name, generator.summary);
+    for (const train::GeneratorName& generator : train::generator_names())
+      fmt::print("{:<20} {}\n", generator.name, generator.summary);
     return;
   }
-  if (flags.name.empty()) throw_user("data generate wants the name of a generator; `k3 data generate --list` shows them");
-  const auto generator = train::make_generator(flags.name, flags.seed, flags.split == "heldout" ? train::Split::heldout : train::Split::train, read_filler(flags.filler));
+  if (flags.name.empty())
+    throw_user("data generate wants the name of a generator; `k3 data generate --list` shows them");
+  const auto generator = train::make_generator(flags.name, flags.seed,
+                                               flags.split == "heldout" ? train::Split::heldout : train::Split::train,
+                                               read_filler(flags.filler));
   std::unique_ptr<AtomicFile> file;
   if (!flags.out.empty()) file = std::make_unique<AtomicFile>(flags.out);
   for (std::int64_t at = 0; at < flags.count; ++at) {
     const train::Document document = generator->next();
     std::string line;
-    if (flags.rendered) line = (document.conversation ? to_text(render(*document.conversation, ChatFormat::xtml)) : document.text) + "\n";
-    else line = as_json(document).dump();
+    if (flags.rendered)
+      line = (document.conversation ? to_text(render(*document.conversation, ChatFormat::xtml)) : document.text) + "\n";
+    else
+      line = as_json(document).dump();
     line += '\n';
-    if (file) file->write(line);
-    else fmt::print("{}", line);
+    if (file)
+      file->write(line);
+    else
+      fmt::print("{}", line);
   }
   if (file) file->commit();
 }
@@ -125,7 +135,9 @@ void add_file(std::vector<std::string>& pieces, const std::string& path, std::si
     texts.push_back(object["text"].get<std::string>());
     total += texts.back().size();
   });
-  const double share = total <= limit ? 1.0 : static_cast<double>(limit) / static_cast<double>(total);  // the beginning of every document
+  const double share =
+      total <= limit ? 1.0
+                     : static_cast<double>(limit) / static_cast<double>(total);  // the beginning of every document
   for (std::string& text : texts) {
     text.resize(static_cast<std::size_t>(share * static_cast<double>(text.size())));
     taken += text.size();
@@ -139,7 +151,8 @@ std::string tokenizer_config(std::int64_t ranks) {
   for (std::size_t offset = 0; offset < names.size(); ++offset) {
     const bool special = names[offset] != "<|open|>" && names[offset] != "<|close|>" && names[offset] != "<|sep|>";
     decoder[fmt::to_string(ranks + static_cast<std::int64_t>(offset))] = {
-        {"content", names[offset]}, {"lstrip", false}, {"normalized", false}, {"rstrip", false}, {"single_word", false}, {"special", special}};
+        {"content", names[offset]}, {"lstrip", false},      {"normalized", false},
+        {"rstrip", false},          {"single_word", false}, {"special", special}};
   }
   config["added_tokens_decoder"] = decoder;
   config["bos_token"] = "[BOS]";
@@ -152,7 +165,8 @@ std::string tokenizer_config(std::int64_t ranks) {
 }
 
 void train_vocabulary(const VocabFlags& flags) {
-  if (flags.files.empty() && flags.generated.empty()) throw_user("data vocab wants text: name files, or --generate NAME=COUNT");
+  if (flags.files.empty() && flags.generated.empty())
+    throw_user("data vocab wants text: name files, or --generate NAME=COUNT");
   const auto limit = static_cast<std::size_t>(flags.megabytes) << 20;
   std::vector<std::string> pieces;
   for (const std::string& file : flags.files) add_file(pieces, file, limit);
@@ -174,7 +188,8 @@ void train_vocabulary(const VocabFlags& flags) {
   fs::create_directories(flags.out);
   write_file_atomic(fs::path(flags.out) / "tiktoken.model", ranks);
   write_file_atomic(fs::path(flags.out) / "tokenizer_config.json", tokenizer_config(flags.ranks));
-  fmt::print("{}: {} ranks and {} control tokens from {:.1f} MB of text\n", flags.out, flags.ranks, kControlTokens, static_cast<double>(bytes) * 1e-6);
+  fmt::print("{}: {} ranks and {} control tokens from {:.1f} MB of text\n", flags.out, flags.ranks, kControlTokens,
+             static_cast<double>(bytes) * 1e-6);
 }
 
 }  // namespace
@@ -194,7 +209,9 @@ void add_data(CLI::App& app) {
   make->add_flag("--list", generate_flags->list, "list the generators");
   make->add_option("--count", generate_flags->count, "documents")->check(CLI::Range(1, 1 << 30))->capture_default_str();
   make->add_option("--seed", generate_flags->seed, "the same seed gives the same documents")->capture_default_str();
-  make->add_option("--split", generate_flags->split, "train or heldout; no problem is in both")->check(CLI::IsMember({"train", "heldout"}))->capture_default_str();
+  make->add_option("--split", generate_flags->split, "train or heldout; no problem is in both")
+      ->check(CLI::IsMember({"train", "heldout"}))
+      ->capture_default_str();
   make->add_option("--filler", generate_flags->filler, "jsonl of books to hide passkeys in");
   make->add_option("--out", generate_flags->out, "file to write (default: standard output)");
   make->add_flag("--render", generate_flags->rendered, "as text with control tokens instead of JSON");
@@ -208,16 +225,24 @@ void add_data(CLI::App& app) {
   auto vocab_flags = std::make_shared<VocabFlags>();
   auto* vocab = data->add_subcommand("vocab", "train a BPE vocabulary: tiktoken.model and tokenizer_config.json");
   vocab->add_option("FILE", vocab_flags->files, "jsonl with a field \"text\", or txt; each may end in .zst");
-  vocab->add_option("--ranks", vocab_flags->ranks, "size without the 256 control tokens")->check(CLI::Range(256, 1 << 20))->capture_default_str();
+  vocab->add_option("--ranks", vocab_flags->ranks, "size without the 256 control tokens")
+      ->check(CLI::Range(256, 1 << 20))
+      ->capture_default_str();
   vocab->add_flag("--split-digits", vocab_flags->split_digits, "every digit stays a token of its own");
-  vocab->add_option("--megabytes", vocab_flags->megabytes, "of text from each file, spread over its documents")->check(CLI::Range(1, 4096))->capture_default_str();
-  vocab->add_option("--generate", vocab_flags->generated, "NAME=COUNT generated documents too; may be given several times")->allow_extra_args(false);
+  vocab->add_option("--megabytes", vocab_flags->megabytes, "of text from each file, spread over its documents")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  vocab
+      ->add_option("--generate", vocab_flags->generated,
+                   "NAME=COUNT generated documents too; may be given several times")
+      ->allow_extra_args(false);
   vocab->add_option("--seed", vocab_flags->seed, "of the generated documents")->capture_default_str();
   vocab->add_option("--out", vocab_flags->out, "folder for the two files")->required();
   vocab->footer(
       "Examples:\n"
       "  k3 data vocab --ranks 3840 --split-digits --out models/my books-train.jsonl.zst\n"
-      "  k3 data vocab --ranks 8192 --megabytes 50 --generate tools=20000 --generate mixed=20000 --out models/my books.jsonl.zst notes.txt");
+      "  k3 data vocab --ranks 8192 --megabytes 50 --generate tools=20000 --generate mixed=20000 --out models/my "
+      "books.jsonl.zst notes.txt");
   vocab->callback([vocab_flags] { train_vocabulary(*vocab_flags); });
 }
 

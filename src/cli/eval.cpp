@@ -35,7 +35,8 @@ class EvalProgress {
     const double seconds = elapsed();
     const double left = done > 0 ? seconds / static_cast<double>(done) * static_cast<double>(total - done) : 0;
     const auto filled = static_cast<std::size_t>(total > 0 ? 30 * done / total : 0);
-    fmt::print(stderr, "\r[{:<30}] {}/{}  {:.0f} s, {:.0f} s left  ", std::string(filled, '='), done, total, seconds, left);
+    fmt::print(stderr, "\r[{:<30}] {}/{}  {:.0f} s, {:.0f} s left  ", std::string(filled, '='), done, total, seconds,
+               left);
   }
   void clear() const {
     if (terminal_) fmt::print(stderr, "\r{:78}\r", "");
@@ -48,13 +49,16 @@ class EvalProgress {
 };
 
 Json run_loss(const EvalFlags& flags, const Model& model, const Tokenizer& tokenizer) {
-  if (flags.data.empty()) throw_user("--task loss wants --data FILE: a jsonl with a field \"text\" or a txt, plain or .zst");
+  if (flags.data.empty())
+    throw_user("--task loss wants --data FILE: a jsonl with a field \"text\" or a txt, plain or .zst");
   train::LossOptions options;
   if (flags.length > 0) options.length = flags.length;
   if (flags.count >= 0) options.windows = flags.count;
-  if (options.length > model.config.max_context) throw_user("--length {} exceeds the context of the model ({})", options.length, model.config.max_context);
+  if (options.length > model.config.max_context)
+    throw_user("--length {} exceeds the context of the model ({})", options.length, model.config.max_context);
   EvalProgress line;
-  const train::LossResult result = train::evaluate_loss(model, tokenizer, flags.data, options, [&](std::int64_t done, std::int64_t total) { line.show(done, total); });
+  const train::LossResult result = train::evaluate_loss(
+      model, tokenizer, flags.data, options, [&](std::int64_t done, std::int64_t total) { line.show(done, total); });
   line.clear();
   fmt::print("task           loss on {}\n", flags.data);
   fmt::print("windows        {} of {} tokens, {} documents\n", result.windows, options.length, result.documents);
@@ -62,8 +66,15 @@ Json run_loss(const EvalFlags& flags, const Model& model, const Tokenizer& token
   fmt::print("nats / token   {:.4f}\n", result.nats);
   fmt::print("bits / byte    {:.4f}\n", result.bits_per_byte);
   fmt::print("seconds        {:.1f}\n", line.elapsed());
-  return {{"task", "loss"}, {"data", flags.data}, {"windows", result.windows}, {"window_tokens", options.length}, {"tokens", result.tokens}, {"bytes", result.bytes},
-          {"nats_per_token", result.nats}, {"bits_per_byte", result.bits_per_byte}, {"seconds", line.elapsed()}};
+  return {{"task", "loss"},
+          {"data", flags.data},
+          {"windows", result.windows},
+          {"window_tokens", options.length},
+          {"tokens", result.tokens},
+          {"bytes", result.bytes},
+          {"nats_per_token", result.nats},
+          {"bits_per_byte", result.bits_per_byte},
+          {"seconds", line.elapsed()}};
 }
 
 std::string one_line(std::string text) {
@@ -92,26 +103,32 @@ Json run_task(const EvalFlags& flags, const Model& model, const Tokenizer& token
     options.filler = std::make_shared<const train::Filler>(train::make_filler(books));
   }
   EvalProgress line;
-  const train::TaskResult result = train::evaluate_task(model, tokenizer, options, [&](std::int64_t done) { line.show(done, options.count); });
+  const train::TaskResult result =
+      train::evaluate_task(model, tokenizer, options, [&](std::int64_t done) { line.show(done, options.count); });
   line.clear();
   const double seconds = line.elapsed();
   fmt::print("{:<16} {:>7} {:>7} {:>9}\n", flags.task, "right", "of", "accuracy");
   for (const train::TaskGroup& group : result.groups)
-    fmt::print("  {:<14} {:>7} {:>7} {:>8.1f}%\n", group.name, group.right, group.count, 100.0 * static_cast<double>(group.right) / static_cast<double>(group.count));
+    fmt::print("  {:<14} {:>7} {:>7} {:>8.1f}%\n", group.name, group.right, group.count,
+               100.0 * static_cast<double>(group.right) / static_cast<double>(group.count));
   fmt::print("{:<16} {:>7} {:>7} {:>8.1f}%\n", "all", result.right, result.count, 100.0 * result.accuracy());
   fmt::print("effort {}, seed {}, {} tokens written, {:.1f} s\n", options.effort, options.seed, result.tokens, seconds);
   for (std::size_t at = 0; at < result.misses.size() && at < static_cast<std::size_t>(flags.misses); ++at) {
     const train::TaskMiss& miss = result.misses[at];
     fmt::print("\nmissed: {}\n  wanted {}\n  got    {}\n", one_line(miss.question), miss.wanted, one_line(miss.got));
   }
-  Json out = {{"task", flags.task}, {"count", result.count}, {"right", result.right}, {"accuracy", result.accuracy()}, {"effort", options.effort}, {"seed", options.seed}};
+  Json out = {{"task", flags.task},       {"count", result.count},
+              {"right", result.right},    {"accuracy", result.accuracy()},
+              {"effort", options.effort}, {"seed", options.seed}};
   if (passkey) out["length"] = options.length;
   out["groups"] = Json::object();
-  for (const train::TaskGroup& group : result.groups) out["groups"][group.name] = {{"count", group.count}, {"right", group.right}};
+  for (const train::TaskGroup& group : result.groups)
+    out["groups"][group.name] = {{"count", group.count}, {"right", group.right}};
   out["tokens_written"] = result.tokens;
   out["seconds"] = seconds;
   out["misses"] = Json::array();
-  for (const train::TaskMiss& miss : result.misses) out["misses"].push_back({{"question", miss.question}, {"wanted", miss.wanted}, {"got", miss.got}});
+  for (const train::TaskMiss& miss : result.misses)
+    out["misses"].push_back({{"question", miss.question}, {"wanted", miss.wanted}, {"got", miss.got}});
   return out;
 }
 
@@ -123,8 +140,10 @@ void evaluate(const EvalFlags& flags) {
   out["model"] = folder.string();
   if (!flags.json_file.empty()) {
     const std::string text = out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-    if (flags.json_file == "-") fmt::print("{}", text);
-    else write_file_atomic(flags.json_file, text);
+    if (flags.json_file == "-")
+      fmt::print("{}", text);
+    else
+      write_file_atomic(flags.json_file, text);
   }
 }
 
@@ -141,16 +160,29 @@ void add_eval(CLI::App& app) {
     about += "; " + task.name + ": " + task.summary;
   }
   command->add_option("--task", flags->task, about)->required()->check(CLI::IsMember(names));
-  command->add_option("--data", flags->data, "loss: text to measure; passkey: jsonl of books to hide the key in")->type_name("FILE");
-  command->add_option("--count", flags->count, "problems (default 200; passkey 50), or windows of text (default 200; 0: all of it)")->check(CLI::Range(0, 1 << 24));
-  command->add_option("--length", flags->length, "tokens of a passkey problem (4096) or of a window of text (1024)")->check(CLI::Range(256, 1 << 24));
-  command->add_option("--effort", flags->options.effort, "how much the model thinks")->check(CLI::IsMember({"off", "low", "high", "max"}))->capture_default_str();
+  command->add_option("--data", flags->data, "loss: text to measure; passkey: jsonl of books to hide the key in")
+      ->type_name("FILE");
+  command
+      ->add_option("--count", flags->count,
+                   "problems (default 200; passkey 50), or windows of text (default 200; 0: all of it)")
+      ->check(CLI::Range(0, 1 << 24));
+  command->add_option("--length", flags->length, "tokens of a passkey problem (4096) or of a window of text (1024)")
+      ->check(CLI::Range(256, 1 << 24));
+  command->add_option("--effort", flags->options.effort, "how much the model thinks")
+      ->check(CLI::IsMember({"off", "low", "high", "max"}))
+      ->capture_default_str();
   command->add_option("--seed", flags->options.seed, "of the problems")->capture_default_str();
-  command->add_option("--slots", flags->options.slots, "sequences decoded together")->check(CLI::Range(1, 4096))->capture_default_str();
-  command->add_option("--misses", flags->misses, "wrong answers to show")->check(CLI::Range(0, 1000))->capture_default_str();
-  command->add_option("--json", flags->json_file, "also write the result as JSON; - is standard output")->type_name("FILE");
+  command->add_option("--slots", flags->options.slots, "sequences decoded together")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->add_option("--misses", flags->misses, "wrong answers to show")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  command->add_option("--json", flags->json_file, "also write the result as JSON; - is standard output")
+      ->type_name("FILE");
   command->footer(
-      "Answers are greedy and judged strictly: the reply must end, its response must hold the number (the last one counts) or the key, a call must have\n"
+      "Answers are greedy and judged strictly: the reply must end, its response must hold the number (the last one "
+      "counts) or the key, a call must have\n"
       "the exact name and arguments.\n"
       "Examples:\n"
       "  k3 eval --task arithmetic                             two-digit sums and differences that training never saw\n"

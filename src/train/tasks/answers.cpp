@@ -25,11 +25,13 @@ std::vector<std::string> numbers_in(std::string_view text) {
     const std::size_t begin = at;
     bool fraction = begin >= 2 && text[begin - 1] == '.' && is_digit(text[begin - 2]);
     while (at < text.size()) {
-      if (is_digit(text[at])) digits += text[at++];
-      else if (text[at] == ',' && at + 3 < text.size() && is_digit(text[at + 1]) && is_digit(text[at + 2]) && is_digit(text[at + 3]) &&
-               (at + 4 >= text.size() || !is_digit(text[at + 4])) && at - begin <= 3)
+      if (is_digit(text[at]))
+        digits += text[at++];
+      else if (text[at] == ',' && at + 3 < text.size() && is_digit(text[at + 1]) && is_digit(text[at + 2]) &&
+               is_digit(text[at + 3]) && (at + 4 >= text.size() || !is_digit(text[at + 4])) && at - begin <= 3)
         ++at;
-      else break;
+      else
+        break;
     }
     if (at + 1 < text.size() && text[at] == '.' && is_digit(text[at + 1])) fraction = true;
     std::size_t before = begin;
@@ -49,8 +51,9 @@ std::vector<std::string> numbers_in(std::string_view text) {
 Json argument_value(const std::string& type, const std::string& text) {
   if (type == "string") return text;
   Json value = Json::parse(text, nullptr, false);
-  const bool typed = (type == "number" && value.is_number()) || (type == "boolean" && value.is_boolean()) || (type == "null" && value.is_null()) ||
-                     (type == "object" && value.is_object()) || (type == "array" && value.is_array());
+  const bool typed = (type == "number" && value.is_number()) || (type == "boolean" && value.is_boolean()) ||
+                     (type == "null" && value.is_null()) || (type == "object" && value.is_object()) ||
+                     (type == "array" && value.is_array());
   if (!typed) value = {{"declared", type}, {"written", text}};
   return value;
 }
@@ -68,7 +71,8 @@ Reply parse_reply(std::span<const std::int64_t> ids, const Tokenizer& tokenizer,
       if (event.kind == Kind::reasoning) reply.reasoning += event.text;
       if (event.kind == Kind::content) reply.content += event.text;
       if (event.kind == Kind::reasoning_is_content) reply.content = std::move(reply.reasoning), reply.reasoning.clear();
-      if (event.kind == Kind::call_begin) reply.calls.push_back({"", event.text, "{}", false}), arguments = Json::object();
+      if (event.kind == Kind::call_begin)
+        reply.calls.push_back({"", event.text, "{}", false}), arguments = Json::object();
       if (event.kind == Kind::argument_begin) value.clear();
       if (event.kind == Kind::argument) value += event.text;
       if (event.kind == Kind::argument_end) {
@@ -93,14 +97,18 @@ std::optional<std::string> last_number(std::string_view text) {
   return numbers.back();
 }
 
-bool right_number(const Reply& reply, const std::string& wanted) { return reply.complete && last_number(reply.content) == wanted; }
+bool right_number(const Reply& reply, const std::string& wanted) {
+  return reply.complete && last_number(reply.content) == wanted;
+}
 
 bool right_key(const Reply& reply, const std::string& wanted) {
   if (!reply.complete) return false;
   bool found = false;
   for (const std::string& number : numbers_in(reply.content)) {
-    if (number == wanted) found = true;
-    else if (number.size() == wanted.size()) return false;
+    if (number == wanted)
+      found = true;
+    else if (number.size() == wanted.size())
+      return false;
   }
   return found;
 }

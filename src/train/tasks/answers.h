@@ -1,5 +1,5 @@
-// What a model answered, taken apart and compared with what was wanted. Strict: only the response channel counts for answers and only the
-// tools channel for calls; a reply that did not end with <|end_of_msg|> is wrong whatever it says.
+// What a model answered, taken apart and compared with what was wanted. Strict: only the response channel counts for
+// answers and only the tools channel for calls; a reply that did not end with <|end_of_msg|> is wrong whatever it says.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,9 @@ struct Reply {
 };
 Reply parse_reply(std::span<const std::int64_t> ids, const Tokenizer& tokenizer, bool thinking);
 
-// The last whole number in the text, "-8" and "1,204" included, as digits without commas; nothing when there is none. A minus counts as a
-// sign only where no number or letter stands before it: "17 - 8" ends in 8. "42.5" is not a whole number.
+// The last whole number in the text, "-8" and "1,204" included, as digits without commas; nothing when there is none. A
+// minus counts as a sign only where no number or letter stands before it: "17 - 8" ends in 8. "42.5" is not a whole
+// number.
 std::optional<std::string> last_number(std::string_view text);
 
 // The answer is right when its last number equals `wanted`.

@@ -21,36 +21,112 @@ std::vector<std::int64_t> digits_from_right(std::int64_t number) {
   return digits;
 }
 
-std::int64_t digit(const std::vector<std::int64_t>& digits, std::size_t place) { return place < digits.size() ? digits[place] : 0; }
+std::int64_t digit(const std::vector<std::int64_t>& digits, std::size_t place) {
+  return place < digits.size() ? digits[place] : 0;
+}
 
-constexpr std::array kSumQuestions = {
-    "What is {a} + {b}?", "What is {a} + {b}?", "What is {a} plus {b}?", "{a} + {b}", "{a} + {b} = ?", "{a}+{b}", "{a}+{b}=?", "{a} + {b} =",
-    "What's {a} + {b}?", "what is {a}+{b}", "what is {a} + {b}", "Add {a} and {b}.", "Add {b} to {a}.", "How much is {a} plus {b}?", "How much is {a} + {b}?",
-    "Calculate {a} + {b}.", "Compute {a} + {b}.", "Please compute {a} + {b}.", "What is the sum of {a} and {b}?", "Find the sum of {a} and {b}.",
-    "Can you add {a} and {b}?", "Could you tell me what {a} plus {b} is?", "Tell me {a} + {b}.", "{a} plus {b}?", "{a} plus {b} equals what?",
-    "Work out {a} + {b}.", "Solve: {a} + {b} =", "Find the total of {a} and {b}.", "If you add {b} to {a}, what do you get?", "Increase {a} by {b}.",
-    "What number is {b} more than {a}?", "What do {a} and {b} make together?", "I want to know {a} + {b}.", "Hi, what is {a} + {b}?",
-    "Hello! Can you work out {a} + {b} for me?", "Give me the result of {a} + {b}.", "What does {a} + {b} equal?", "Evaluate {a} + {b}.",
-    "Quick question: {a} + {b}?", "Do you know what {a} + {b} is?", "What do you get when you add {a} and {b}?", "Sum: {a}, {b}"};
+constexpr std::array kSumQuestions = {"What is {a} + {b}?",
+                                      "What is {a} + {b}?",
+                                      "What is {a} plus {b}?",
+                                      "{a} + {b}",
+                                      "{a} + {b} = ?",
+                                      "{a}+{b}",
+                                      "{a}+{b}=?",
+                                      "{a} + {b} =",
+                                      "What's {a} + {b}?",
+                                      "what is {a}+{b}",
+                                      "what is {a} + {b}",
+                                      "Add {a} and {b}.",
+                                      "Add {b} to {a}.",
+                                      "How much is {a} plus {b}?",
+                                      "How much is {a} + {b}?",
+                                      "Calculate {a} + {b}.",
+                                      "Compute {a} + {b}.",
+                                      "Please compute {a} + {b}.",
+                                      "What is the sum of {a} and {b}?",
+                                      "Find the sum of {a} and {b}.",
+                                      "Can you add {a} and {b}?",
+                                      "Could you tell me what {a} plus {b} is?",
+                                      "Tell me {a} + {b}.",
+                                      "{a} plus {b}?",
+                                      "{a} plus {b} equals what?",
+                                      "Work out {a} + {b}.",
+                                      "Solve: {a} + {b} =",
+                                      "Find the total of {a} and {b}.",
+                                      "If you add {b} to {a}, what do you get?",
+                                      "Increase {a} by {b}.",
+                                      "What number is {b} more than {a}?",
+                                      "What do {a} and {b} make together?",
+                                      "I want to know {a} + {b}.",
+                                      "Hi, what is {a} + {b}?",
+                                      "Hello! Can you work out {a} + {b} for me?",
+                                      "Give me the result of {a} + {b}.",
+                                      "What does {a} + {b} equal?",
+                                      "Evaluate {a} + {b}.",
+                                      "Quick question: {a} + {b}?",
+                                      "Do you know what {a} + {b} is?",
+                                      "What do you get when you add {a} and {b}?",
+                                      "Sum: {a}, {b}"};
 
-constexpr std::array kDifferenceQuestions = {
-    "What is {a} - {b}?", "What is {a} - {b}?", "What is {a} minus {b}?", "{a} - {b}", "{a} - {b} = ?", "{a}-{b}", "{a}-{b}=?", "{a} - {b} =",
-    "What's {a} - {b}?", "what is {a}-{b}", "what is {a} - {b}", "Subtract {b} from {a}.", "Take {b} away from {a}.", "How much is {a} minus {b}?",
-    "How much is {a} - {b}?", "Calculate {a} - {b}.", "Compute {a} - {b}.", "Please compute {a} - {b}.", "Find {a} minus {b}.",
-    "Can you subtract {b} from {a}?", "Could you tell me what {a} minus {b} is?", "Tell me {a} - {b}.", "{a} minus {b}?", "{a} minus {b} equals what?",
-    "Work out {a} - {b}.", "Solve: {a} - {b} =", "If you take {b} from {a}, what is left?", "Decrease {a} by {b}.", "What number is {b} less than {a}?",
-    "I want to know {a} - {b}.", "Hi, what is {a} - {b}?", "Hello! Can you work out {a} - {b} for me?", "Give me the result of {a} - {b}.",
-    "What does {a} - {b} equal?", "Evaluate {a} - {b}.", "Quick question: {a} - {b}?", "Do you know what {a} - {b} is?",
-    "What do you get when you subtract {b} from {a}?", "Reduce {a} by {b}."};
+constexpr std::array kDifferenceQuestions = {"What is {a} - {b}?",
+                                             "What is {a} - {b}?",
+                                             "What is {a} minus {b}?",
+                                             "{a} - {b}",
+                                             "{a} - {b} = ?",
+                                             "{a}-{b}",
+                                             "{a}-{b}=?",
+                                             "{a} - {b} =",
+                                             "What's {a} - {b}?",
+                                             "what is {a}-{b}",
+                                             "what is {a} - {b}",
+                                             "Subtract {b} from {a}.",
+                                             "Take {b} away from {a}.",
+                                             "How much is {a} minus {b}?",
+                                             "How much is {a} - {b}?",
+                                             "Calculate {a} - {b}.",
+                                             "Compute {a} - {b}.",
+                                             "Please compute {a} - {b}.",
+                                             "Find {a} minus {b}.",
+                                             "Can you subtract {b} from {a}?",
+                                             "Could you tell me what {a} minus {b} is?",
+                                             "Tell me {a} - {b}.",
+                                             "{a} minus {b}?",
+                                             "{a} minus {b} equals what?",
+                                             "Work out {a} - {b}.",
+                                             "Solve: {a} - {b} =",
+                                             "If you take {b} from {a}, what is left?",
+                                             "Decrease {a} by {b}.",
+                                             "What number is {b} less than {a}?",
+                                             "I want to know {a} - {b}.",
+                                             "Hi, what is {a} - {b}?",
+                                             "Hello! Can you work out {a} - {b} for me?",
+                                             "Give me the result of {a} - {b}.",
+                                             "What does {a} - {b} equal?",
+                                             "Evaluate {a} - {b}.",
+                                             "Quick question: {a} - {b}?",
+                                             "Do you know what {a} - {b} is?",
+                                             "What do you get when you subtract {b} from {a}?",
+                                             "Reduce {a} by {b}."};
 
-constexpr std::array kProductQuestions = {
-    "What is {a} x {b}?", "What is {a} * {b}?", "What is {a} times {b}?", "{a} * {b}", "{a} x {b} = ?", "Multiply {a} by {b}.", "Calculate {a} * {b}.",
-    "How much is {a} times {b}?", "What is the product of {a} and {b}?", "Compute {a} x {b}.", "{a}*{b}", "what's {a} times {b}?"};
+constexpr std::array kProductQuestions = {"What is {a} x {b}?",
+                                          "What is {a} * {b}?",
+                                          "What is {a} times {b}?",
+                                          "{a} * {b}",
+                                          "{a} x {b} = ?",
+                                          "Multiply {a} by {b}.",
+                                          "Calculate {a} * {b}.",
+                                          "How much is {a} times {b}?",
+                                          "What is the product of {a} and {b}?",
+                                          "Compute {a} x {b}.",
+                                          "{a}*{b}",
+                                          "what's {a} times {b}?"};
 
-constexpr std::array kReplies = {"{a} {o} {b} = {r}", "{a} {o} {b} = {r}.", "{r}", "The answer is {r}.", "{a} {o} {b} is {r}."};
+constexpr std::array kReplies = {"{a} {o} {b} = {r}", "{a} {o} {b} = {r}.", "{r}", "The answer is {r}.",
+                                 "{a} {o} {b} is {r}."};
 
 bool belongs(char operation, std::int64_t left, std::int64_t right, Split split) {
-  return split == Split::train ? for_training(operation, left, right) : split_of_calculation(operation, left, right) == split;
+  return split == Split::train ? for_training(operation, left, right)
+                               : split_of_calculation(operation, left, right) == split;
 }
 
 Problem make_problem(Random& random, char operation, std::int64_t left, std::int64_t right) {
@@ -62,9 +138,13 @@ Problem make_problem(Random& random, char operation, std::int64_t left, std::int
                                                       : random.pick(kProductQuestions);
   const std::string operation_text = operation == '*' ? "x" : std::string(1, operation);
   const bool in_words = random.chance(0.04);
-  problem.question = in_words ? fill(pattern, {{"a", number_in_words(left)}, {"b", number_in_words(right)}}) : fill(pattern, {{"a", a}, {"b", b}});
-  const std::string lead = in_words ? fmt::format("{} is {} and {} is {}. ", number_in_words(left), a, number_in_words(right), b) : "";
-  const std::string steps = operation == '+' ? sum_steps(left, right) : operation == '-' ? difference_steps(left, right) : product_steps(left, right);
+  problem.question = in_words ? fill(pattern, {{"a", number_in_words(left)}, {"b", number_in_words(right)}})
+                              : fill(pattern, {{"a", a}, {"b", b}});
+  const std::string lead =
+      in_words ? fmt::format("{} is {} and {} is {}. ", number_in_words(left), a, number_in_words(right), b) : "";
+  const std::string steps = operation == '+'   ? sum_steps(left, right)
+                            : operation == '-' ? difference_steps(left, right)
+                                               : product_steps(left, right);
   problem.steps = fmt::format("{}{} So {} {} {} = {}.", lead, steps, a, operation_text, b, r);
   if (operation == '+') problem.check = fmt::format("Check: {} - {} = {}.", r, b, a);
   if (operation == '-') problem.check = fmt::format("Check: {} + {} = {}.", r, b, a);
@@ -89,7 +169,9 @@ Split split_of_calculation(char operation, std::int64_t left, std::int64_t right
 }
 
 bool for_training(char operation, std::int64_t left, std::int64_t right) {
-  const auto held_out = [](char sign, std::int64_t a, std::int64_t b) { return split_of_calculation(sign, a, b) == Split::heldout; };
+  const auto held_out = [](char sign, std::int64_t a, std::int64_t b) {
+    return split_of_calculation(sign, a, b) == Split::heldout;
+  };
   if (held_out(operation, left, right)) return false;
   if (operation == '+') return !held_out('-', left + right, right);
   if (operation == '-') return !held_out('+', left - right, right) && (left >= right || !held_out('-', right, left));
@@ -104,7 +186,8 @@ std::string sum_steps(std::int64_t left, std::int64_t right) {
   const std::size_t places = std::max(a.size(), b.size());
   for (std::size_t place = 0; place < places; ++place) {
     const std::int64_t sum = digit(a, place) + digit(b, place) + carry;
-    out += fmt::format("{}{} {} + {}{} = {}", place == 0 ? "" : "; ", kPlaces[place], digit(a, place), digit(b, place), carry ? " + 1" : "", sum);
+    out += fmt::format("{}{} {} + {}{} = {}", place == 0 ? "" : "; ", kPlaces[place], digit(a, place), digit(b, place),
+                       carry ? " + 1" : "", sum);
     carry = sum / 10;
     if (carry) out += fmt::format(", write {}, carry 1", sum % 10);
   }
@@ -114,7 +197,8 @@ std::string sum_steps(std::int64_t left, std::int64_t right) {
 
 std::string difference_steps(std::int64_t left, std::int64_t right) {
   if (left < right)
-    return fmt::format("{} is less than {}, so the result is negative. {} {} - {} = {}.", left, right, difference_steps(right, left), right, left, right - left);
+    return fmt::format("{} is less than {}, so the result is negative. {} {} - {} = {}.", left, right,
+                       difference_steps(right, left), right, left, right - left);
   if (left < 10) return fmt::format("{} - {} = {}.", left, right, left - right);
   const auto a = digits_from_right(left), b = digits_from_right(right);
   std::string out = fmt::format("{} - {}: ", left, right);
@@ -133,14 +217,18 @@ std::string difference_steps(std::int64_t left, std::int64_t right) {
 std::string product_steps(std::int64_t left, std::int64_t right) {
   if (right < 10 || left >= 10) return fmt::format("{} x {} = {}.", left, right, left * right);
   const std::int64_t tens = right / 10 * 10, ones = right % 10;
-  if (ones == 0) return fmt::format("{} x {} = {}, then a zero: {}.", left, right / 10, left * (right / 10), left * right);
-  return fmt::format("{0} x {1} = {2}; {0} x {3} = {4}; {2} + {4} = {5}.", left, tens, left * tens, ones, left * ones, left * right);
+  if (ones == 0)
+    return fmt::format("{} x {} = {}, then a zero: {}.", left, right / 10, left * (right / 10), left * right);
+  return fmt::format("{0} x {1} = {2}; {0} x {3} = {4}; {2} + {4} = {5}.", left, tens, left * tens, ones, left * ones,
+                     left * right);
 }
 
 std::string number_in_words(std::int64_t number) {
-  constexpr std::array<std::string_view, 20> kSmall = {"zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
-                                                       "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"};
-  constexpr std::array<std::string_view, 10> kTens = {"", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"};
+  constexpr std::array<std::string_view, 20> kSmall = {
+      "zero", "one",    "two",    "three",    "four",     "five",    "six",     "seven",     "eight",    "nine",
+      "ten",  "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"};
+  constexpr std::array<std::string_view, 10> kTens = {"",      "",      "twenty",  "thirty", "forty",
+                                                      "fifty", "sixty", "seventy", "eighty", "ninety"};
   if (number < 20) return std::string(kSmall[static_cast<std::size_t>(number)]);
   if (number < 100) {
     std::string words(kTens[static_cast<std::size_t>(number / 10)]);

@@ -16,8 +16,8 @@ std::string product_steps(std::int64_t left, std::int64_t right);     // left on
 
 // Which split "left operation right" belongs to; 17 + 25 and 25 + 17 are the same.
 Split split_of_calculation(char operation, std::int64_t left, std::int64_t right);
-// True when neither the calculation nor what its steps and its check show is held out. Everything that training sees is; so a held-out sum
-// stands nowhere in it, not even inside a word problem.
+// True when neither the calculation nor what its steps and its check show is held out. Everything that training sees
+// is; so a held-out sum stands nowhere in it, not even inside a word problem.
 bool for_training(char operation, std::int64_t left, std::int64_t right);
 
 std::string number_in_words(std::int64_t number);  // 0 to 999

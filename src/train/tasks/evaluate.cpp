@@ -59,10 +59,13 @@ std::string text_of(const Message& message) {
   return text;
 }
 
-Question question_of(Conversation conversation, const std::string& answer, const std::string& kind, const Task& task, Effort effort, const Tokenizer& tokenizer) {
+Question question_of(Conversation conversation, const std::string& answer, const std::string& kind, const Task& task,
+                     Effort effort, const Tokenizer& tokenizer) {
   Question question;
-  const auto reply = std::find_if(conversation.messages.begin(), conversation.messages.end(), [](const Message& message) { return message.role == "assistant"; });
-  K3_CHECK(reply != conversation.messages.end() && reply != conversation.messages.begin(), "a problem of task {} has no answer", task.name);
+  const auto reply = std::find_if(conversation.messages.begin(), conversation.messages.end(),
+                                  [](const Message& message) { return message.role == "assistant"; });
+  K3_CHECK(reply != conversation.messages.end() && reply != conversation.messages.begin(),
+           "a problem of task {} has no answer", task.name);
   question.text = text_of(*(reply - 1));
   question.wanted = answer;
   const std::string name = task.name;
@@ -75,7 +78,8 @@ Question question_of(Conversation conversation, const std::string& answer, const
   conversation.messages.erase(reply, conversation.messages.end());
   set_effort(conversation, effort);
   conversation.add_generation_prefix = true;
-  for (const TokenId id : to_ids(render(conversation, chat_format_of(tokenizer)), tokenizer)) question.prompt.push_back(id);
+  for (const TokenId id : to_ids(render(conversation, chat_format_of(tokenizer)), tokenizer))
+    question.prompt.push_back(id);
   return question;
 }
 
@@ -85,7 +89,8 @@ std::vector<Question> make_questions(const Task& task, const TaskOptions& option
   if (std::string(task.name) == "passkey") {
     Random random(options.seed ^ hash_of("passkey evaluation"));
     for (std::int64_t at = 0; at < options.count; ++at) {
-      const PasskeyLength built = passkey_of_length(random, Split::heldout, options.length - task.answer_tokens, options.filler.get(), tokenizer, effort);
+      const PasskeyLength built = passkey_of_length(random, Split::heldout, options.length - task.answer_tokens,
+                                                    options.filler.get(), tokenizer, effort);
       questions.push_back(question_of(built.conversation, built.answer, "", task, effort, tokenizer));
     }
     return questions;
@@ -106,7 +111,8 @@ std::vector<GeneratorName> task_names() {
   return names;
 }
 
-TaskResult evaluate_task(const Model& model, const Tokenizer& tokenizer, const TaskOptions& options, const std::function<void(std::int64_t)>& progress) {
+TaskResult evaluate_task(const Model& model, const Tokenizer& tokenizer, const TaskOptions& options,
+                         const std::function<void(std::int64_t)>& progress) {
   const Task& task = task_named(options.task);
   const std::vector<Question> questions = make_questions(task, options, tokenizer);
   std::vector<std::vector<std::int64_t>> prompts;
@@ -121,12 +127,15 @@ TaskResult evaluate_task(const Model& model, const Tokenizer& tokenizer, const T
   for (std::size_t at = 0; at < questions.size(); ++at) {
     const Question& question = questions[at];
     const Reply reply = parse_reply(written[at], tokenizer, options.effort != "off");
-    const bool right = name == "tools" ? right_call(reply, question.call) : name == "passkey" ? right_key(reply, question.wanted) : right_number(reply, question.wanted);
+    const bool right = name == "tools"     ? right_call(reply, question.call)
+                       : name == "passkey" ? right_key(reply, question.wanted)
+                                           : right_number(reply, question.wanted);
     ++result.count;
     result.right += right ? 1 : 0;
     result.tokens += static_cast<std::int64_t>(written[at].size());
     if (!question.group.empty()) {
-      auto group = std::find_if(result.groups.begin(), result.groups.end(), [&](const TaskGroup& known) { return known.name == question.group; });
+      auto group = std::find_if(result.groups.begin(), result.groups.end(),
+                                [&](const TaskGroup& known) { return known.name == question.group; });
       if (group == result.groups.end()) group = result.groups.insert(group, {question.group, 0, 0});
       ++group->count;
       group->right += right ? 1 : 0;

@@ -1,4 +1,5 @@
-// Held-out evaluation of a model: problems of the generators that training never sees, answered greedily in one batch, and the loss on text.
+// Held-out evaluation of a model: problems of the generators that training never sees, answered greedily in one batch,
+// and the loss on text.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +16,12 @@
 namespace k3::train {
 
 struct TaskOptions {
-  std::string task;                // arithmetic, wordproblems, tools, passkey
-  std::string effort = "high";     // off, low, high, max
+  std::string task;             // arithmetic, wordproblems, tools, passkey
+  std::string effort = "high";  // off, low, high, max
   std::int64_t count = 200;
-  std::int64_t length = 4096;      // passkey: tokens of prompt and answer together
+  std::int64_t length = 4096;  // passkey: tokens of prompt and answer together
   std::uint64_t seed = 1;
-  std::int64_t slots = 32;         // sequences decoded together
+  std::int64_t slots = 32;                         // sequences decoded together
   std::shared_ptr<const Filler> filler = nullptr;  // passkey: prose to hide keys in
 };
 
@@ -44,7 +45,8 @@ struct TaskResult {
 std::vector<GeneratorName> task_names();
 
 // `progress` gets the number of answered problems.
-TaskResult evaluate_task(const Model& model, const Tokenizer& tokenizer, const TaskOptions& options, const std::function<void(std::int64_t)>& progress = {});
+TaskResult evaluate_task(const Model& model, const Tokenizer& tokenizer, const TaskOptions& options,
+                         const std::function<void(std::int64_t)>& progress = {});
 
 struct LossOptions {
   std::int64_t length = 1024;  // tokens of a window; each window starts from nothing
@@ -58,7 +60,8 @@ struct LossResult {
 };
 
 // path: jsonl with a field "text" (one document a line) or txt (one document); each may end in .zst.
-LossResult evaluate_loss(const Model& model, const Tokenizer& tokenizer, const std::filesystem::path& path, const LossOptions& options,
+LossResult evaluate_loss(const Model& model, const Tokenizer& tokenizer, const std::filesystem::path& path,
+                         const LossOptions& options,
                          const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
 
 }  // namespace k3::train

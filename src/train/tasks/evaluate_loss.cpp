@@ -1,4 +1,5 @@
-// Mean next-token loss on text, cut into windows that each start from nothing: nats per token and bits per byte of the predicted tokens.
+// Mean next-token loss on text, cut into windows that each start from nothing: nats per token and bits per byte of the
+// predicted tokens.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -33,23 +34,26 @@ std::vector<std::string> read_documents(const std::filesystem::path& path) {
 
 }  // namespace
 
-LossResult evaluate_loss(const Model& model, const Tokenizer& tokenizer, const std::filesystem::path& path, const LossOptions& options,
-                         const std::function<void(std::int64_t, std::int64_t)>& progress) {
+LossResult evaluate_loss(const Model& model, const Tokenizer& tokenizer, const std::filesystem::path& path,
+                         const LossOptions& options, const std::function<void(std::int64_t, std::int64_t)>& progress) {
   LossResult result;
   std::vector<std::vector<std::int64_t>> windows;
   for (const std::string& text : read_documents(path)) {
     ++result.documents;
     const std::vector<TokenId> ids = tokenizer.encode(text);
     for (std::size_t at = 0; at + 1 < ids.size(); at += static_cast<std::size_t>(options.length)) {
-      const std::size_t end = std::min(ids.size(), at + static_cast<std::size_t>(options.length) + 1);  // the last one is target only
-      windows.emplace_back(ids.begin() + static_cast<std::ptrdiff_t>(at), ids.begin() + static_cast<std::ptrdiff_t>(end));
+      const std::size_t end =
+          std::min(ids.size(), at + static_cast<std::size_t>(options.length) + 1);  // the last one is target only
+      windows.emplace_back(ids.begin() + static_cast<std::ptrdiff_t>(at),
+                           ids.begin() + static_cast<std::ptrdiff_t>(end));
     }
   }
   if (windows.empty()) throw_user("{}: holds no text to measure", path.string());
   if (options.windows > 0 && options.windows < static_cast<std::int64_t>(windows.size())) {
     std::vector<std::vector<std::int64_t>> chosen;
     const double step = static_cast<double>(windows.size()) / static_cast<double>(options.windows);
-    for (std::int64_t at = 0; at < options.windows; ++at) chosen.push_back(std::move(windows[static_cast<std::size_t>((static_cast<double>(at) + 0.5) * step)]));
+    for (std::int64_t at = 0; at < options.windows; ++at)
+      chosen.push_back(std::move(windows[static_cast<std::size_t>((static_cast<double>(at) + 0.5) * step)]));
     windows = std::move(chosen);
   }
 
@@ -58,7 +62,10 @@ LossResult evaluate_loss(const Model& model, const Tokenizer& tokenizer, const s
   for (std::size_t next = 0; next < windows.size();) {
     std::vector<std::vector<std::int64_t>> inputs;
     std::vector<std::int64_t> targets;
-    for (std::int64_t tokens = 0; next < windows.size() && (inputs.empty() || tokens + static_cast<std::int64_t>(windows[next].size()) <= kBatchTokens); ++next) {
+    for (std::int64_t tokens = 0;
+         next < windows.size() &&
+         (inputs.empty() || tokens + static_cast<std::int64_t>(windows[next].size()) <= kBatchTokens);
+         ++next) {
       const auto& window = windows[next];
       inputs.emplace_back(window.begin(), window.end() - 1);
       targets.insert(targets.end(), window.begin() + 1, window.end());
@@ -66,9 +73,11 @@ LossResult evaluate_loss(const Model& model, const Tokenizer& tokenizer, const s
     }
     const Tensor hidden = forward(model, pack_documents(inputs, model.device()));
     const Tensor wanted = at::tensor(targets, at::kLong).to(model.device());
-    const Tensor log_probabilities = at::log_softmax(logits(model, hidden).to(at::kFloat), -1).gather(1, wanted.unsqueeze(1));
+    const Tensor log_probabilities =
+        at::log_softmax(logits(model, hidden).to(at::kFloat), -1).gather(1, wanted.unsqueeze(1));
     nats -= log_probabilities.to(at::kDouble).sum().item<double>();
-    for (const std::int64_t id : targets) result.bytes += static_cast<std::int64_t>(tokenizer.token_bytes(static_cast<TokenId>(id)).size());
+    for (const std::int64_t id : targets)
+      result.bytes += static_cast<std::int64_t>(tokenizer.token_bytes(static_cast<TokenId>(id)).size());
     result.tokens += static_cast<std::int64_t>(targets.size());
     result.windows += static_cast<std::int64_t>(inputs.size());
     if (progress) progress(result.windows, static_cast<std::int64_t>(windows.size()));

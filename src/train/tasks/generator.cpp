@@ -35,11 +35,13 @@ Document as_text(Random& random, Split split, const Filler*) {
 
 // Turns of every kind in one conversation.
 Document mixed_conversation(Random& random, Split split, const Filler*) {
-  constexpr std::array kMakers = {two_digit_problem, arithmetic_problem, one_step_word_problem, word_problem, word_problem, list_problem, lookup_problem};
+  constexpr std::array kMakers = {two_digit_problem, arithmetic_problem, one_step_word_problem, word_problem,
+                                  word_problem,      list_problem,       lookup_problem};
   std::vector<Problem> problems;
   const std::int64_t turns = random.between(2, 5);
   for (std::int64_t turn = 0; turn < turns; ++turn)
-    problems.push_back(split == Split::train && random.chance(0.25) ? small_talk(random, split) : random.pick(kMakers)(random, split));
+    problems.push_back(split == Split::train && random.chance(0.25) ? small_talk(random, split)
+                                                                    : random.pick(kMakers)(random, split));
   return conversation_of(problems, random, split == Split::train);
 }
 
@@ -63,10 +65,13 @@ struct Entry {
   bool has_heldout = true;
 };
 
-// Characters of passkey texts: 12,600 of a book are below 4,096 tokens of the vocabulary of models/nano with the template around them, 2,600 below 1,024.
+// Characters of passkey texts: 12,600 of a book are below 4,096 tokens of the vocabulary of models/nano with the
+// template around them, 2,600 below 1,024.
 constexpr std::array kEntries = {
-    Entry{"arithmetic", "conversations: sums, differences and small products of 1 to 3 digits", as_conversation<arithmetic_problem>},
-    Entry{"arithmetic-2digit", "conversations: sums and differences of two numbers of two digits", as_conversation<two_digit_problem>},
+    Entry{"arithmetic", "conversations: sums, differences and small products of 1 to 3 digits",
+          as_conversation<arithmetic_problem>},
+    Entry{"arithmetic-2digit", "conversations: sums and differences of two numbers of two digits",
+          as_conversation<two_digit_problem>},
     Entry{"arithmetic-text", "raw text: the same, several in a document", as_text<arithmetic_problem>},
     Entry{"wordproblems", "conversations: word problems of one or two steps", as_conversation<word_problem>},
     Entry{"wordproblems-1step", "conversations: word problems of one step", as_conversation<one_step_word_problem>},
@@ -98,11 +103,13 @@ class EntryGenerator : public Generator {
 
 }  // namespace
 
-std::unique_ptr<Generator> make_generator(const std::string& name, std::uint64_t seed, Split split, std::shared_ptr<const Filler> filler) {
+std::unique_ptr<Generator> make_generator(const std::string& name, std::uint64_t seed, Split split,
+                                          std::shared_ptr<const Filler> filler) {
   std::string known;
   for (const Entry& entry : kEntries) {
     if (name == entry.name) {
-      if (split == Split::heldout && !entry.has_heldout) throw_user("generator {} is a fixed list and has no held-out part; use split train", name);
+      if (split == Split::heldout && !entry.has_heldout)
+        throw_user("generator {} is a fixed list and has no held-out part; use split train", name);
       return std::make_unique<EntryGenerator>(entry.make, seed ^ hash_of(name), split, std::move(filler));
     }
     known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);

@@ -18,18 +18,25 @@ struct Field {
   enum class Kind { number, city, color, food, person, word, yes_no, code } kind;
 };
 
-constexpr std::array kFields = {
-    Field{"age", Field::Kind::number},     Field{"city", Field::Kind::city},      Field{"color", Field::Kind::color},    Field{"price", Field::Kind::number},
-    Field{"count", Field::Kind::number},   Field{"owner", Field::Kind::person},   Field{"fruit", Field::Kind::food},     Field{"active", Field::Kind::yes_no},
-    Field{"code", Field::Kind::code},      Field{"weight", Field::Kind::number},  Field{"height", Field::Kind::number},  Field{"title", Field::Kind::word},
-    Field{"author", Field::Kind::person},  Field{"year", Field::Kind::number},    Field{"score", Field::Kind::number},   Field{"level", Field::Kind::number},
-    Field{"country", Field::Kind::city},   Field{"animal", Field::Kind::word},    Field{"status", Field::Kind::word},    Field{"id", Field::Kind::code},
-    Field{"size", Field::Kind::number},    Field{"stock", Field::Kind::number},   Field{"open", Field::Kind::yes_no},    Field{"phone", Field::Kind::code},
-    Field{"room", Field::Kind::number},    Field{"teacher", Field::Kind::person}, Field{"temperature", Field::Kind::number}, Field{"password", Field::Kind::word}};
+constexpr std::array kFields = {Field{"age", Field::Kind::number},         Field{"city", Field::Kind::city},
+                                Field{"color", Field::Kind::color},        Field{"price", Field::Kind::number},
+                                Field{"count", Field::Kind::number},       Field{"owner", Field::Kind::person},
+                                Field{"fruit", Field::Kind::food},         Field{"active", Field::Kind::yes_no},
+                                Field{"code", Field::Kind::code},          Field{"weight", Field::Kind::number},
+                                Field{"height", Field::Kind::number},      Field{"title", Field::Kind::word},
+                                Field{"author", Field::Kind::person},      Field{"year", Field::Kind::number},
+                                Field{"score", Field::Kind::number},       Field{"level", Field::Kind::number},
+                                Field{"country", Field::Kind::city},       Field{"animal", Field::Kind::word},
+                                Field{"status", Field::Kind::word},        Field{"id", Field::Kind::code},
+                                Field{"size", Field::Kind::number},        Field{"stock", Field::Kind::number},
+                                Field{"open", Field::Kind::yes_no},        Field{"phone", Field::Kind::code},
+                                Field{"room", Field::Kind::number},        Field{"teacher", Field::Kind::person},
+                                Field{"temperature", Field::Kind::number}, Field{"password", Field::Kind::word}};
 
 std::string random_value(Random& random, Field::Kind kind) {
   switch (kind) {
-    case Field::Kind::number: return fmt::to_string(random.chance(0.7) ? random.between(1, 99) : random.between(100, 9999));
+    case Field::Kind::number:
+      return fmt::to_string(random.chance(0.7) ? random.between(1, 99) : random.between(100, 9999));
     case Field::Kind::city: return std::string(random.pick(kCities));
     case Field::Kind::color: return std::string(random.pick(kColors));
     case Field::Kind::food: return std::string(random.pick(kFood));
@@ -50,7 +57,8 @@ std::vector<Field> random_fields(Random& random, std::int64_t count) {
   return fields;
 }
 
-std::string json_object(const std::vector<Field>& fields, const std::vector<std::string>& values, bool spaced, std::string_view name) {
+std::string json_object(const std::vector<Field>& fields, const std::vector<std::string>& values, bool spaced,
+                        std::string_view name) {
   std::string out = "{";
   const std::string_view comma = spaced ? ", " : ",", colon = spaced ? ": " : ":";
   if (!name.empty()) out += fmt::format("\"name\"{}\"{}\"{}", colon, name, comma);
@@ -62,8 +70,10 @@ std::string json_object(const std::vector<Field>& fields, const std::vector<std:
 }
 
 Problem one_object(Random& random) {
-  constexpr std::array<std::string_view, 7> kAsk = {"What is the {f} in this JSON? {j}", "{j}\nWhat is the value of {f}?", "Read the {f} from {j}.", "Given {j}, what is \"{f}\"?",
-                                                    "{j}\nWhat is the {f}?", "Here is a record: {j}\nTell me the {f}.", "What does {f} equal in {j}?"};
+  constexpr std::array<std::string_view, 7> kAsk = {
+      "What is the {f} in this JSON? {j}", "{j}\nWhat is the value of {f}?", "Read the {f} from {j}.",
+      "Given {j}, what is \"{f}\"?",       "{j}\nWhat is the {f}?",          "Here is a record: {j}\nTell me the {f}.",
+      "What does {f} equal in {j}?"};
   const auto fields = random_fields(random, random.between(1, 8));
   std::vector<std::string> values;
   for (const Field& field : fields) values.push_back(random_value(random, field.kind));
@@ -114,8 +124,12 @@ Problem many_records(Random& random) {
     }
   }
   if (layout == 0) table += "]";
-  constexpr std::array<std::string_view, 6> kAsk = {"{t}\nWhat is the {f} of {n}?", "{t}\n\nWhat is {n}'s {f}?", "Look at this table:\n{t}\nWhat is the {f} for {n}?",
-                                                    "What is the {f} of {n}?\n{t}", "Here is some data:\n{t}\nTell me the {f} of {n}.", "{t}\nFind the {f} of {n}."};
+  constexpr std::array<std::string_view, 6> kAsk = {"{t}\nWhat is the {f} of {n}?",
+                                                    "{t}\n\nWhat is {n}'s {f}?",
+                                                    "Look at this table:\n{t}\nWhat is the {f} for {n}?",
+                                                    "What is the {f} of {n}?\n{t}",
+                                                    "Here is some data:\n{t}\nTell me the {f} of {n}.",
+                                                    "{t}\nFind the {f} of {n}."};
   Problem problem;
   problem.question = fill(random.pick(kAsk), {{"t", table}, {"f", fields[asked].name}, {"n", names[asked_row]}});
   problem.steps = fmt::format("Find the row of {}. Its {} is {}.", names[asked_row], fields[asked].name, value);

@@ -20,37 +20,61 @@ struct Wording {
 
 constexpr std::array kSingle = {
     Wording{"The pass key is {k}. Remember it. {k} is the pass key.", "What is the pass key?", "The pass key is {k}."},
-    Wording{"The pass key is {k}. Remember it. {k} is the pass key.", "What is the pass key? The pass key is", "The pass key is {k}."},
+    Wording{"The pass key is {k}. Remember it. {k} is the pass key.", "What is the pass key? The pass key is",
+            "The pass key is {k}."},
     Wording{"The pass key is {k}.", "What is the pass key?", "The pass key is {k}."},
     Wording{"The secret number is {k}.", "What is the secret number?", "The secret number is {k}."},
     Wording{"Remember this number: {k}.", "Which number did I ask you to remember?", "The number is {k}."},
     Wording{"The code for the door is {k}.", "What is the code for the door?", "The code for the door is {k}."},
-    Wording{"One of the special magic numbers is {k}.", "What is the special magic number in the text?", "The special magic number is {k}."},
+    Wording{"One of the special magic numbers is {k}.", "What is the special magic number in the text?",
+            "The special magic number is {k}."},
     Wording{"Do not forget: the password is {k}.", "What is the password?", "The password is {k}."},
     Wording{"The key to the safe is {k}.", "What is the key to the safe?", "The key to the safe is {k}."}};
 
 constexpr std::array kMany = {
     Wording{"The pass key of {p} is {k}.", "What is the pass key of {p}?", "The pass key of {p} is {k}."},
-    Wording{"The code for the {c} {w} is {k}.", "What is the code for the {c} {w}?", "The code for the {c} {w} is {k}."},
-    Wording{"The secret number of the {c} {w} is {k}.", "What is the secret number of the {c} {w}?", "The secret number of the {c} {w} is {k}."},
-    Wording{"One of the special magic numbers for {w} is {k}.", "What is the special magic number for {w}?", "The special magic number for {w} is {k}."},
+    Wording{"The code for the {c} {w} is {k}.", "What is the code for the {c} {w}?",
+            "The code for the {c} {w} is {k}."},
+    Wording{"The secret number of the {c} {w} is {k}.", "What is the secret number of the {c} {w}?",
+            "The secret number of the {c} {w} is {k}."},
+    Wording{"One of the special magic numbers for {w} is {k}.", "What is the special magic number for {w}?",
+            "The special magic number for {w} is {k}."},
     Wording{"{p} lives in {t} and has the number {k}.", "What number does {p} have?", "{p} has the number {k}."}};
 
 constexpr std::array<std::string_view, 7> kIntroductions = {
-    "There is an important piece of information hidden in the text. Find it and remember it.", "Read the text and find the hidden number.", "", "",
-    "Somewhere in this text there is a key. I will ask you about it at the end.", "Read the following text carefully.", "Here is a long text."};
+    "There is an important piece of information hidden in the text. Find it and remember it.",
+    "Read the text and find the hidden number.",
+    "",
+    "",
+    "Somewhere in this text there is a key. I will ask you about it at the end.",
+    "Read the following text carefully.",
+    "Here is a long text."};
 
-constexpr std::array<std::string_view, 8> kPlain = {"The grass is green. The sky is blue. The sun is yellow.", "Here we go. There and back again.", "The day was long.", "Nobody said a word.",
-                                                    "It was getting late.", "The wind was cold.", "They walked on.", "It rained all night."};
-constexpr std::array<std::string_view, 10> kActs = {"looked at", "walked to", "found", "liked", "remembered", "painted", "carried", "watched", "forgot", "waited near"};
+constexpr std::array<std::string_view, 8> kPlain = {"The grass is green. The sky is blue. The sun is yellow.",
+                                                    "Here we go. There and back again.",
+                                                    "The day was long.",
+                                                    "Nobody said a word.",
+                                                    "It was getting late.",
+                                                    "The wind was cold.",
+                                                    "They walked on.",
+                                                    "It rained all night."};
+constexpr std::array<std::string_view, 10> kActs = {"looked at", "walked to", "found",   "liked",  "remembered",
+                                                    "painted",   "carried",   "watched", "forgot", "waited near"};
 
 std::string simple_sentence(Random& random) {
   const std::int64_t kind = random.below(6);
   if (kind == 0) return std::string(random.pick(kPlain));
-  if (kind == 1) return fmt::format("{} went to {} with the {} {}.", random.pick(kPeople).name, random.pick(kCities), random.pick(kAdjectives), random.pick(kWords));
-  if (kind == 2) return fmt::format("In the {} there was a {} {}.", random.pick(kContainers), random.pick(kColors), random.pick(kWords));
-  if (kind == 3) return fmt::format("{} had many {} and some {}.", random.pick(kPeople).name, random.pick(kThings), random.pick(kFood));
-  return fmt::format("The {} {} {} the {} {}.", random.pick(kAdjectives), random.pick(kWords), random.pick(kActs), random.pick(kAdjectives), random.pick(kWords));
+  if (kind == 1)
+    return fmt::format("{} went to {} with the {} {}.", random.pick(kPeople).name, random.pick(kCities),
+                       random.pick(kAdjectives), random.pick(kWords));
+  if (kind == 2)
+    return fmt::format("In the {} there was a {} {}.", random.pick(kContainers), random.pick(kColors),
+                       random.pick(kWords));
+  if (kind == 3)
+    return fmt::format("{} had many {} and some {}.", random.pick(kPeople).name, random.pick(kThings),
+                       random.pick(kFood));
+  return fmt::format("The {} {} {} the {} {}.", random.pick(kAdjectives), random.pick(kWords), random.pick(kActs),
+                     random.pick(kAdjectives), random.pick(kWords));
 }
 
 // About `characters` of filler as pieces between which keys may stand.
@@ -61,7 +85,8 @@ std::vector<std::string> filler_pieces(Random& random, std::int64_t characters, 
     std::size_t at = static_cast<std::size_t>(random.below(static_cast<std::int64_t>(filler->size())));
     for (; have < characters; at = (at + 1) % filler->size()) {
       std::string piece = (*filler)[at].substr(0, static_cast<std::size_t>(characters - have));
-      while (!piece.empty() && (static_cast<unsigned char>(piece.back()) & 0xc0) == 0x80) piece.pop_back();  // never inside a character
+      while (!piece.empty() && (static_cast<unsigned char>(piece.back()) & 0xc0) == 0x80)
+        piece.pop_back();  // never inside a character
       if (!piece.empty() && static_cast<unsigned char>(piece.back()) >= 0xc0) piece.pop_back();
       have += static_cast<std::int64_t>(piece.size()) + 1;
       if (piece.empty()) break;
@@ -82,7 +107,8 @@ std::string random_key(Random& random, Split split) {
   for (;;) {
     std::string key;
     const std::int64_t digits = random.between(4, 6);
-    for (std::int64_t at = 0; at < digits; ++at) key += static_cast<char>((at == 0 ? '1' : '0') + random.below(at == 0 ? 9 : 10));
+    for (std::int64_t at = 0; at < digits; ++at)
+      key += static_cast<char>((at == 0 ? '1' : '0') + random.below(at == 0 ? 9 : 10));
     if (split_of("passkey " + key) == split) return key;
   }
 }
@@ -112,12 +138,17 @@ std::vector<Problem> passkey_problems(Random& random, Split split, const Passkey
   std::int64_t used = static_cast<std::int64_t>(introduction.size());
   while (static_cast<std::int64_t>(problems.size()) < std::max<std::int64_t>(size.keys, 1)) {
     const std::string key = random_key(random, split);
-    const std::string_view person = random.pick(kPeople).name, color = random.pick(kColors), word = random.pick(kWords), city = random.pick(kCities);
-    const auto filled = [&](std::string_view pattern) { return fill(pattern, {{"k", key}, {"p", person}, {"c", color}, {"w", word}, {"t", city}}); };
+    const std::string_view person = random.pick(kPeople).name, color = random.pick(kColors), word = random.pick(kWords),
+                           city = random.pick(kCities);
+    const auto filled = [&](std::string_view pattern) {
+      return fill(pattern, {{"k", key}, {"p", person}, {"c", color}, {"w", word}, {"t", city}});
+    };
     Problem problem;
     problem.question = filled(wording.ask);
     // Every key has a question of its own and differs from the others.
-    if (std::any_of(problems.begin(), problems.end(), [&](const Problem& other) { return other.question == problem.question || other.answer == key; })) continue;
+    if (std::any_of(problems.begin(), problems.end(),
+                    [&](const Problem& other) { return other.question == problem.question || other.answer == key; }))
+      continue;
     said.push_back(filled(wording.say));
     problem.steps = fmt::format("The text says: {}", said.back().substr(0, said.back().find(". Remember")));
     if (!problem.steps.ends_with('.')) problem.steps += '.';
@@ -128,7 +159,8 @@ std::vector<Problem> passkey_problems(Random& random, Split split, const Passkey
     problems.push_back(std::move(problem));
   }
   std::vector<std::string> pieces = filler_pieces(random, std::max<std::int64_t>(size.characters - used, 40), filler);
-  for (std::string& sentence : said) pieces.insert(pieces.begin() + random.below(static_cast<std::int64_t>(pieces.size()) + 1), std::move(sentence));
+  for (std::string& sentence : said)
+    pieces.insert(pieces.begin() + random.below(static_cast<std::int64_t>(pieces.size()) + 1), std::move(sentence));
   std::string text;
   for (const std::string& piece : pieces) {
     if (!text.empty()) text += ' ';
@@ -143,7 +175,8 @@ std::vector<Problem> passkey_problems(Random& random, Split split, const Passkey
   return problems;
 }
 
-PasskeyLength passkey_of_length(Random& random, Split split, std::int64_t tokens, const Filler* filler, const Tokenizer& tokenizer, Effort effort) {
+PasskeyLength passkey_of_length(Random& random, Split split, std::int64_t tokens, const Filler* filler,
+                                const Tokenizer& tokenizer, Effort effort) {
   const std::uint64_t seed = random.next();
   double characters_per_token = 5.0;
   for (int attempt = 0; attempt < 60; ++attempt) {

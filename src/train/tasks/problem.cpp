@@ -9,10 +9,20 @@ namespace k3::train {
 
 namespace {
 
-constexpr std::array<std::string_view, 14> kSystems = {
-    "You are a helpful assistant.", "You are k3 nano, a small language model.", "Be brief.", "Answer the question.", "You are a friendly assistant.",
-    "Be polite and correct.", "You answer questions about numbers, lists and tables.", "Help the user.", "Think carefully and answer.",
-    "You are a careful assistant. Check your work.", "Answer in one sentence.", "Be precise.", "You are a teacher for children.", "Give short answers."};
+constexpr std::array<std::string_view, 14> kSystems = {"You are a helpful assistant.",
+                                                       "You are k3 nano, a small language model.",
+                                                       "Be brief.",
+                                                       "Answer the question.",
+                                                       "You are a friendly assistant.",
+                                                       "Be polite and correct.",
+                                                       "You answer questions about numbers, lists and tables.",
+                                                       "Help the user.",
+                                                       "Think carefully and answer.",
+                                                       "You are a careful assistant. Check your work.",
+                                                       "Answer in one sentence.",
+                                                       "Be precise.",
+                                                       "You are a teacher for children.",
+                                                       "Give short answers."};
 
 }  // namespace
 
@@ -42,7 +52,8 @@ Message assistant_message(const Problem& problem, Effort effort) {
   message.content.push_back({problem.reply, 0, 0});
   if (effort == Effort::low) message.reasoning = problem.brief;
   if (effort == Effort::high || effort == Effort::max) message.reasoning = problem.steps;
-  if (effort == Effort::max && !problem.check.empty()) message.reasoning += (message.reasoning.empty() ? "" : " ") + problem.check;
+  if (effort == Effort::max && !problem.check.empty())
+    message.reasoning += (message.reasoning.empty() ? "" : " ") + problem.check;
   return message;
 }
 
@@ -80,7 +91,9 @@ Document text_of(const std::vector<Problem>& problems, Random& random) {
       case 0: document.text += fmt::format("Question: {}\nAnswer: {}\n\n", problem.question, worked); break;
       case 1: document.text += fmt::format("Q: {}\nA: {}\n\n", problem.question, problem.reply); break;
       case 2: document.text += fmt::format("{}\n{}\n\n", problem.question, worked); break;
-      default: document.text += fmt::format("Problem: {}\nSolution: {}{}{}\n\n", problem.question, worked, problem.check.empty() ? "" : " ", problem.check);
+      default:
+        document.text += fmt::format("Problem: {}\nSolution: {}{}{}\n\n", problem.question, worked,
+                                     problem.check.empty() ? "" : " ", problem.check);
     }
   }
   document.text.pop_back();

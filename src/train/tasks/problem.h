@@ -1,4 +1,5 @@
-// One question with its worked answer, before it becomes raw text or a conversation. The think channel follows the effort:
+// One question with its worked answer, before it becomes raw text or a conversation. The think channel follows the
+// effort:
 //   off   no think channel, the reply alone
 //   low   `brief` (often empty), then the reply
 //   high  `steps`, then the reply
@@ -40,12 +41,12 @@ Document conversation_of(const std::vector<Problem>& problems, Random& random, b
 Document text_of(const std::vector<Problem>& problems, Random& random);
 
 // The makers (one file each).
-Problem arithmetic_problem(Random& random, Split split);            // 1 to 3 digits, sums, differences, small products
-Problem two_digit_problem(Random& random, Split split);             // sums and differences of two numbers of two digits
-Problem word_problem(Random& random, Split split);                  // one or two steps
+Problem arithmetic_problem(Random& random, Split split);  // 1 to 3 digits, sums, differences, small products
+Problem two_digit_problem(Random& random, Split split);   // sums and differences of two numbers of two digits
+Problem word_problem(Random& random, Split split);        // one or two steps
 Problem one_step_word_problem(Random& random, Split split);
-Problem list_problem(Random& random, Split split);                  // counting, sorting, copying, picking
-Problem lookup_problem(Random& random, Split split);                // a value out of JSON or a table
-Problem small_talk(Random& random, Split split);                    // greetings, identity, short facts; train only
+Problem list_problem(Random& random, Split split);    // counting, sorting, copying, picking
+Problem lookup_problem(Random& random, Split split);  // a value out of JSON or a table
+Problem small_talk(Random& random, Split split);      // greetings, identity, short facts; train only
 
 }  // namespace k3::train

@@ -1,5 +1,6 @@
-// SplitMix64 (Steele, Lea, Flood 2014): the same numbers on every compiler and machine, which the standard distributions do not promise.
-// Also the hash that decides whether a problem is held out, and slot filling for sentence patterns.
+// SplitMix64 (Steele, Lea, Flood 2014): the same numbers on every compiler and machine, which the standard
+// distributions do not promise. Also the hash that decides whether a problem is held out, and slot filling for sentence
+// patterns.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,12 @@ class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
   std::uint64_t next();
-  std::int64_t below(std::int64_t bound) { return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(bound)); }
-  std::int64_t between(std::int64_t low, std::int64_t high) { return low + below(high - low + 1); }  // both ends included
+  std::int64_t below(std::int64_t bound) {
+    return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(bound));
+  }
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return low + below(high - low + 1);
+  }  // both ends included
   bool chance(double probability) { return static_cast<double>(next() >> 11) * 0x1.0p-53 < probability; }
   template <class List>
   const auto& pick(const List& list) {

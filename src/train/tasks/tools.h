@@ -1,5 +1,6 @@
-// Conversations that declare tools: the user asks for something, the model calls the right tool with typed arguments, a result may come back
-// and is put into words. Tool names, parameter names, their number and the other declared tools vary, so the schema has to be read.
+// Conversations that declare tools: the user asks for something, the model calls the right tool with typed arguments, a
+// result may come back and is put into words. Tool names, parameter names, their number and the other declared tools
+// vary, so the schema has to be read.
 #pragma once
 
 #include "train/tasks/problem.h"

@@ -1,5 +1,5 @@
-// The prefix of a conversation up to an assistant turn, rendered with the generation prefix, is also the beginning of the complete rendering;
-// what the complete one has more, up to the end of that message, is what the model must write.
+// The prefix of a conversation up to an assistant turn, rendered with the generation prefix, is also the beginning of
+// the complete rendering; what the complete one has more, up to the end of that message, is what the model must write.
 #include <algorithm>
 
 #include "base/error.h"
@@ -41,7 +41,8 @@ TrainingIds to_training_ids(const Document& document, const Tokenizer& tokenizer
     part.messages.push_back(messages[at]);
     part.add_generation_prefix = false;
     const std::size_t end = render(part, format).size();
-    K3_CHECK(begin < end && end <= all.size(), "the rendering of {} messages is not a prefix of the whole conversation", at + 1);
+    K3_CHECK(begin < end && end <= all.size(), "the rendering of {} messages is not a prefix of the whole conversation",
+             at + 1);
     append(out, to_ids(slice(all, done, begin), tokenizer), false);
     append(out, to_ids(slice(all, begin, end), tokenizer), true);
     done = end;

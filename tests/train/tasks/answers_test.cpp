@@ -40,18 +40,21 @@ TEST(Answers, LastNumber) {
 TEST(Answers, OnlyTheResponseOfACompleteReplyCounts) {
   const Tokenizer tokenizer = byte_tokenizer();
   const std::string end = "<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>";
-  const auto reply = parse_reply(ids_of(tokenizer, "7 + 5 = 12<|close|>think<|sep|><|open|>response<|sep|>It is 42." + end), tokenizer, true);
+  const auto reply = parse_reply(
+      ids_of(tokenizer, "7 + 5 = 12<|close|>think<|sep|><|open|>response<|sep|>It is 42." + end), tokenizer, true);
   EXPECT_EQ(reply.reasoning, "7 + 5 = 12");
   EXPECT_EQ(reply.content, "It is 42.");
   EXPECT_TRUE(right_number(reply, "42"));
   EXPECT_FALSE(right_number(reply, "12"));
   const auto cut = parse_reply(ids_of(tokenizer, "<|close|>think<|sep|><|open|>response<|sep|>42"), tokenizer, true);
   EXPECT_FALSE(right_number(cut, "42")) << "no end";
-  const auto unsaid = parse_reply(ids_of(tokenizer, "42<|close|>think<|sep|><|open|>response<|sep|>" + end), tokenizer, true);
+  const auto unsaid =
+      parse_reply(ids_of(tokenizer, "42<|close|>think<|sep|><|open|>response<|sep|>" + end), tokenizer, true);
   EXPECT_FALSE(right_number(unsaid, "42")) << "only thought";
   const auto direct = parse_reply(ids_of(tokenizer, "42" + end), tokenizer, false);
   EXPECT_TRUE(right_number(direct, "42"));
-  EXPECT_TRUE(right_key(parse_reply(ids_of(tokenizer, "The key of room 7 is 58213." + end), tokenizer, false), "58213"));
+  EXPECT_TRUE(
+      right_key(parse_reply(ids_of(tokenizer, "The key of room 7 is 58213." + end), tokenizer, false), "58213"));
   EXPECT_FALSE(right_key(parse_reply(ids_of(tokenizer, "58213 or 58214" + end), tokenizer, false), "58213"));
   EXPECT_FALSE(right_key(parse_reply(ids_of(tokenizer, "582134" + end), tokenizer, false), "58213"));
 }
@@ -59,8 +62,10 @@ TEST(Answers, OnlyTheResponseOfACompleteReplyCounts) {
 TEST(Answers, CallsCompareByTypeAndValue) {
   const Tokenizer tokenizer = byte_tokenizer();
   const auto called = [&](const std::string& name, const std::string& type, const std::string& value) {
-    const std::string text = "<|close|>response<|sep|><|open|>tools<|sep|><|open|>call tool=\"" + name + "\" index=\"1\"<|sep|><|open|>argument key=\"n\" type=\"" + type + "\"<|sep|>" + value +
-                             "<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|><|close|>message<|sep|><|end_of_msg|>";
+    const std::string text =
+        "<|close|>response<|sep|><|open|>tools<|sep|><|open|>call tool=\"" + name +
+        "\" index=\"1\"<|sep|><|open|>argument key=\"n\" type=\"" + type + "\"<|sep|>" + value +
+        "<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|><|close|>message<|sep|><|end_of_msg|>";
     return parse_reply(ids_of(tokenizer, text), tokenizer, false);
   };
   const ToolCall number{"", "timer", R"({"n": 5})", false}, text{"", "timer", R"({"n": "5"})", false};
@@ -86,7 +91,8 @@ TEST(TrainingIds, MaskCoversWhatTheModelWrites) {
       for (std::size_t i = 0; i < made.ids.size(); ++i)
         if (made.loss[i]) counted += tokenizer.token_bytes(made.ids[i]);
       const std::string all = to_text(render(*document.conversation, ChatFormat::xtml));
-      const std::string prefix = std::string("<|open|>message role=\"assistant\"<|sep|><|open|>") + (document.conversation->thinking ? "think" : "response") + "<|sep|>";
+      const std::string prefix = std::string("<|open|>message role=\"assistant\"<|sep|><|open|>") +
+                                 (document.conversation->thinking ? "think" : "response") + "<|sep|>";
       const std::string end = "<|end_of_msg|>";
       for (std::size_t start = all.find(prefix); start != std::string::npos; start = all.find(prefix, start + 1)) {
         const std::size_t from = start + prefix.size();

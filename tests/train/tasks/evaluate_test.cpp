@@ -1,4 +1,5 @@
-// Evaluation of a small random model: counts, bytes, the loss against the trainer's own, the same answers for any number of slots, bad names.
+// Evaluation of a small random model: counts, bytes, the loss against the trainer's own, the same answers for any
+// number of slots, bad names.
 #include "train/tasks/evaluate.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +48,8 @@ TEST(Evaluate, LossIsTheTrainersLoss) {
     }
     const std::vector<std::vector<std::int64_t>> rows = {ids};
     const Tensor hidden = forward(model, pack_documents(rows, at::kCPU));
-    nats += cross_entropy(hidden, model.head, at::tensor(targets, at::kLong), at::ones({hidden.size(0)}), 1.0).item<double>();
+    nats += cross_entropy(hidden, model.head, at::tensor(targets, at::kLong), at::ones({hidden.size(0)}), 1.0)
+                .item<double>();
   }
   EXPECT_NEAR(result.nats, nats / 799, 1e-4);
 }
@@ -55,11 +57,13 @@ TEST(Evaluate, LossIsTheTrainersLoss) {
 TEST(Evaluate, WindowsAreSpreadOverTheFile) {
   const test::TempDir folder;
   write_file_atomic(folder / "text.txt", std::string(2049, 'a'));
-  const LossResult result = evaluate_loss(small_model(), byte_tokenizer(), folder / "text.txt", {.length = 256, .windows = 3});
+  const LossResult result =
+      evaluate_loss(small_model(), byte_tokenizer(), folder / "text.txt", {.length = 256, .windows = 3});
   EXPECT_EQ(result.windows, 3);
   EXPECT_EQ(result.tokens, 768);
   write_file_atomic(folder / "empty.txt", "");
-  test::expect_user_error([&] { evaluate_loss(small_model(), byte_tokenizer(), folder / "empty.txt", {}); }, {"empty.txt", "no text"});
+  test::expect_user_error([&] { evaluate_loss(small_model(), byte_tokenizer(), folder / "empty.txt", {}); },
+                          {"empty.txt", "no text"});
 }
 
 TEST(Evaluate, AnUntrainedModelIsWrongWhateverTheSlots) {
@@ -87,8 +91,10 @@ TEST(Evaluate, AnUntrainedModelIsWrongWhateverTheSlots) {
 TEST(Evaluate, BadNamesAreRefused) {
   const Model model = small_model();
   test::expect_user_error([&] { evaluate_task(model, byte_tokenizer(), {.task = "poems"}); }, {"poems", "arithmetic"});
-  test::expect_user_error([&] { evaluate_task(model, byte_tokenizer(), {.task = "tools", .effort = "medium"}); }, {"medium", "high"});
-  test::expect_user_error([&] { evaluate_task(model, byte_tokenizer(), {.task = "passkey", .length = 300}); }, {"passkey", "fit"});
+  test::expect_user_error([&] { evaluate_task(model, byte_tokenizer(), {.task = "tools", .effort = "medium"}); },
+                          {"medium", "high"});
+  test::expect_user_error([&] { evaluate_task(model, byte_tokenizer(), {.task = "passkey", .length = 300}); },
+                          {"passkey", "fit"});
 }
 
 }  // namespace

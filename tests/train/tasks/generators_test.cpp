@@ -1,4 +1,5 @@
-// Every generator: deterministic, well formed, right by an independent solver, and with held-out problems that training never shows.
+// Every generator: deterministic, well formed, right by an independent solver, and with held-out problems that training
+// never shows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +35,8 @@ void each_turn(const std::string& name, int count, Check&& check, Split split = 
     ASSERT_TRUE(document.conversation);
     const auto& messages = document.conversation->messages;
     for (std::size_t turn = 1; turn < messages.size(); ++turn)
-      if (messages[turn].role == "assistant" && messages[turn - 1].role == "user") check(content_of(messages[turn - 1]), messages[turn]);
+      if (messages[turn].role == "assistant" && messages[turn - 1].role == "user")
+        check(content_of(messages[turn - 1]), messages[turn]);
   }
 }
 
@@ -48,9 +50,11 @@ std::int64_t last_of(const Message& message) {
 
 TEST(Generators, SameSeedSameDocuments) {
   for (const GeneratorName& name : generator_names()) {
-    const auto one = make_generator(name.name, 3, Split::train), same = make_generator(name.name, 3, Split::train), other = make_generator(name.name, 4, Split::train);
+    const auto one = make_generator(name.name, 3, Split::train), same = make_generator(name.name, 3, Split::train),
+               other = make_generator(name.name, 4, Split::train);
     std::string first, second, third;
-    for (int at = 0; at < 20; ++at) first += as_text(one->next()), second += as_text(same->next()), third += as_text(other->next());
+    for (int at = 0; at < 20; ++at)
+      first += as_text(one->next()), second += as_text(same->next()), third += as_text(other->next());
     EXPECT_EQ(first, second) << name.name;
     EXPECT_NE(first, third) << name.name;
   }
@@ -99,7 +103,8 @@ TEST(Generators, ReasoningFollowsEffort) {
 TEST(Generators, ArithmeticIsRight) {
   for (const char* name : {"arithmetic", "arithmetic-2digit"})
     each_turn(name, 800, [](const std::string& question, const Message& reply) {
-      if (const auto wrong = test::wrong_equation(reply.reasoning + "\n" + content_of(reply))) ADD_FAILURE() << question << ": " << *wrong;
+      if (const auto wrong = test::wrong_equation(reply.reasoning + "\n" + content_of(reply)))
+        ADD_FAILURE() << question << ": " << *wrong;
       if (!in_words(question)) {
         EXPECT_EQ(last_of(reply), test::solve_arithmetic(question)) << question;
       }
@@ -122,7 +127,8 @@ TEST(Generators, TwoStepsAreRight) {
     ++seen;
     if (const auto wrong = test::wrong_equation(reply.reasoning)) ADD_FAILURE() << question << ": " << *wrong;
     const std::int64_t answer = test::numbers_of(content_of(reply)).back();
-    const bool possible = answer == n[0] + n[1] + n[2] || answer == n[0] + n[1] - n[2] || answer == n[0] - n[1] + n[2] || answer == n[0] - n[1] - n[2];
+    const bool possible = answer == n[0] + n[1] + n[2] || answer == n[0] + n[1] - n[2] ||
+                          answer == n[0] - n[1] + n[2] || answer == n[0] - n[1] - n[2];
     EXPECT_TRUE(possible) << question << " -> " << answer;
   });
   EXPECT_GT(seen, 80);
@@ -132,7 +138,8 @@ std::vector<std::string> items_of(const std::string& text) {
   std::vector<std::string> items;
   std::string item;
   for (const char byte : text + ",") {
-    if (byte != ',') item += byte;
+    if (byte != ',')
+      item += byte;
     else {
       while (!item.empty() && item.front() == ' ') item.erase(0, 1);
       while (!item.empty() && (item.back() == '.' || item.back() == '?' || item.back() == ' ')) item.pop_back();
@@ -152,7 +159,8 @@ TEST(Generators, ListsAreRight) {
     const std::string rest = question.substr(colon + 2);
     const auto starts = [&](const char* words) { return question.starts_with(words); };
     auto items = items_of(rest);
-    if (starts("Repeat") || starts("Copy") || starts("Say this") || starts("Write the following") || starts("Echo") || starts("Please repeat")) {
+    if (starts("Repeat") || starts("Copy") || starts("Say this") || starts("Write the following") || starts("Echo") ||
+        starts("Please repeat")) {
       ++seen["copy"];
       EXPECT_EQ(answer, rest);
     } else if (starts("Reverse") || starts("Write the list")) {
@@ -161,17 +169,20 @@ TEST(Generators, ListsAreRight) {
       EXPECT_EQ(items_of(answer), items) << question;
     } else if (starts("Sort these numbers: ") || starts("Arrange in ascending") || starts("Put these numbers")) {
       ++seen["sort"];
-      std::sort(items.begin(), items.end(), [](const std::string& a, const std::string& b) { return std::stoll(a) < std::stoll(b); });
+      std::sort(items.begin(), items.end(),
+                [](const std::string& a, const std::string& b) { return std::stoll(a) < std::stoll(b); });
       EXPECT_EQ(items_of(answer), items) << question;
     } else if (contains(question, "alphabetical")) {
       ++seen["words"];
       std::sort(items.begin(), items.end());
       EXPECT_EQ(items_of(answer), items) << question;
-    } else if (contains(question, "maximum") || contains(question, "the largest: ") || contains(question, "minimum") || contains(question, "the smallest: ")) {
+    } else if (contains(question, "maximum") || contains(question, "the largest: ") || contains(question, "minimum") ||
+               contains(question, "the smallest: ")) {
       ++seen["extreme"];
       const auto numbers = test::numbers_of(rest);
       const bool largest = contains(question, "max") || contains(question, "largest");
-      EXPECT_EQ(test::numbers_of(answer).back(), largest ? *std::max_element(numbers.begin(), numbers.end()) : *std::min_element(numbers.begin(), numbers.end()));
+      EXPECT_EQ(test::numbers_of(answer).back(), largest ? *std::max_element(numbers.begin(), numbers.end())
+                                                         : *std::min_element(numbers.begin(), numbers.end()));
     } else if (starts("How many words are") || starts("Count the words") || starts("How many items are")) {
       ++seen["count"];
       EXPECT_EQ(test::numbers_of(answer).back(), static_cast<std::int64_t>(items.size())) << question;
@@ -248,7 +259,9 @@ TEST(Generators, ToolCallsFitTheirSchema) {
         const std::string type = properties[name]["type"];
         types.insert(type);
         EXPECT_EQ(type, value.is_boolean() ? "boolean" : value.is_number() ? "number" : "string");
-        const std::string said = value.is_boolean() ? (value.get<bool>() ? "on" : "off") : value.is_string() ? value.get<std::string>() : value.dump();
+        const std::string said = value.is_boolean()  ? (value.get<bool>() ? "on" : "off")
+                                 : value.is_string() ? value.get<std::string>()
+                                                     : value.dump();
         EXPECT_TRUE(contains(request, said)) << request << " / " << said;
       }
     }
@@ -269,7 +282,8 @@ std::vector<std::string> essences(const std::string& name, const Document& docum
     } else if (name.starts_with("arithmetic") && !in_words(question)) {
       auto numbers = test::numbers_of(question);
       std::sort(numbers.begin(), numbers.end());
-      out.push_back(Json(numbers).dump() + std::to_string(test::solve_arithmetic(question)));  // the result tells the operation and its order
+      out.push_back(Json(numbers).dump() +
+                    std::to_string(test::solve_arithmetic(question)));  // the result tells the operation and its order
     } else {
       out.push_back(question);
     }
@@ -286,7 +300,8 @@ TEST(Generators, HeldOutNeverInTraining) {
     EXPECT_GT(heldout.size(), 200u) << name;
     const auto train = make_generator(name, 2, Split::train);
     for (int at = 0; at < 3000; ++at)
-      for (const std::string& essence : essences(name, train->next())) EXPECT_FALSE(heldout.contains(essence)) << name << ": " << essence;
+      for (const std::string& essence : essences(name, train->next()))
+        EXPECT_FALSE(heldout.contains(essence)) << name << ": " << essence;
   }
 }
 
@@ -303,7 +318,9 @@ TEST(Generators, HeldOutSumsStandNowhereInTraining) {
         for (std::sregex_iterator match(text.begin(), text.end(), kCalculation), end; match != end; ++match, ++seen) {
           const std::string before = match->prefix().str();
           if (before.ends_with('-')) continue;  // -15 + 42 is another calculation
-          EXPECT_EQ(split_of_calculation((*match)[2].str()[0], std::stoll((*match)[1]), std::stoll((*match)[3])), Split::train) << text;
+          EXPECT_EQ(split_of_calculation((*match)[2].str()[0], std::stoll((*match)[1]), std::stoll((*match)[3])),
+                    Split::train)
+              << text;
         }
       }
     }

@@ -1,5 +1,5 @@
-// Independent reading of generated documents for the tests: numbers of a text, equations that must hold, and what a question asks for, found
-// from its words alone.
+// Independent reading of generated documents for the tests: numbers of a text, equations that must hold, and what a
+// question asks for, found from its words alone.
 #pragma once
 
 #include <cctype>
@@ -19,7 +19,9 @@ inline std::string content_of(const Message& message) {
   return text;
 }
 
-inline bool contains(const std::string& text, const std::string& piece) { return text.find(piece) != std::string::npos; }
+inline bool contains(const std::string& text, const std::string& piece) {
+  return text.find(piece) != std::string::npos;
+}
 
 inline std::vector<std::int64_t> numbers_of(const std::string& text) {
   std::vector<std::int64_t> numbers;
@@ -72,13 +74,19 @@ inline std::int64_t solve_story(const std::string& question) {
   };
   const std::int64_t difference = n[0] > n[1] ? n[0] - n[1] : n[1] - n[0];
   if (has({"in each", "Each bag", "dollars each"})) return n[0] * n[1];
-  if (has({"needs", "After buying", "give away?", "How many more", "How many fewer", "fewer", "younger", "the rest", "are girls", "fly away", "get off", "left to read", "cuts off",
-           "takes out", "are removed", "and spends", "pays with"}))
+  if (has({"needs", "After buying", "give away?", "How many more", "How many fewer", "fewer", "younger", "the rest",
+           "are girls", "fly away", "get off", "left to read", "cuts off", "takes out", "are removed", "and spends",
+           "pays with"}))
     return difference;
-  if (has({"older", "How old will", "more join", "get on", "girls and", "on Monday", "miles", "on Friday", "together", "in total?", "in all", "altogether", "How many dollars does", "puts in",
-           "has saved", "more than", " adds ", " more "}) && !has({" left?", "remain?"}))
+  if (has({"older", "How old will", "more join", "get on", "girls and", "on Monday", "miles", "on Friday", "together",
+           "in total?", "in all", "altogether", "How many dollars does", "puts in", "has saved", "more than", " adds ",
+           " more "}) &&
+      !has({" left?", "remain?"}))
     return n[0] + n[1];
-  static const std::regex kLoss(R"(\b(give|gives|gave|lose|loses|lost|sell|sells|sold|use|uses|used|drop|drops|dropped|eat|eats|ate|throw|throws|threw|share|shares|shared|leave|leaves|left|hand|hands|handed|send|sends|sent|donate|donates|donated|lend|lends|lent)\b)");
+  static const std::regex kLoss(
+
+      R"(\b(give|gives|gave|lose|loses|lost|sell|sells|sold|use|uses|used|drop|drops|dropped|eat|eats|ate|throw|)"
+      R"(throws|threw|share|shares|shared|leave|leaves|left|hand|hands|handed|send|sends|sent|donate|donates|donated|lend|lends|lent)\b)");
   static const std::regex kItem(R"((\d+|many|of|more) leaves)");  // a thing here, not what somebody does
   return std::regex_search(std::regex_replace(question, kItem, "$1 things"), kLoss) ? difference : n[0] + n[1];
 }
