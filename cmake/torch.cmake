@@ -35,7 +35,12 @@ message(STATUS "torch ${K3_TORCH_VERSION} in ${K3_TORCH_DIR}")
 
 set(K3_TORCH_HAS_CUDA OFF)
 if(K3_TORCH_CUDA)
-  set(K3_TORCH_HAS_CUDA ON)
+  find_program(NVCC nvcc HINTS /usr/local/cuda/bin)
+  if(NVCC OR EXISTS /dev/nvidiactl)
+    set(K3_TORCH_HAS_CUDA ON)
+  else()  # loading torch_cuda takes more than a second at every start
+    message(STATUS "torch has CUDA ${K3_TORCH_CUDA}, but there is neither nvcc nor a GPU: linked without it")
+  endif()
 endif()
 
 add_library(torch_libraries INTERFACE)
@@ -43,6 +48,8 @@ add_library(torch_libraries INTERFACE)
 target_compile_options(torch_libraries INTERFACE "SHELL:-idirafter ${K3_TORCH_DIR}/include")
 target_compile_definitions(torch_libraries INTERFACE _GLIBCXX_USE_CXX11_ABI=${K3_TORCH_ABI})
 target_link_directories(torch_libraries INTERFACE ${K3_TORCH_DIR}/lib)
+# libtorch_cpu.so exports its own copy of std::filesystem; with another gcc its remove_all crashes. libstdc++ goes first, so every call finds the right one.
+target_link_options(torch_libraries INTERFACE -Wl,--push-state,--no-as-needed -lstdc++ -Wl,--pop-state)
 target_link_options(torch_libraries INTERFACE -Wl,-rpath,${K3_TORCH_DIR}/lib)
 if(K3_TORCH_HAS_CUDA)
   # torch_cuda registers its operators when it is loaded, so it must not be dropped as unused.

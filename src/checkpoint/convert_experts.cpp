@@ -148,8 +148,7 @@ ConvertReport convert_experts(const fs::path& in, const fs::path& out, const Con
   if (before.moe.experts == 0) throw_user("{}: the model has no routed experts; only they are stored in MXFP4", file);
   if (before.packed_experts == options.pack)
     throw_user("{}: the experts are {} already; nothing to do", file, options.pack ? "MXFP4" : "plain floats");
-  const Checkpoint checkpoint(in);
-  check_tensors(before, checkpoint);
+  const Checkpoint checkpoint = open_checkpoint(before, in);
   const std::string text = converted_config(read_file(in / "config.json"), options.pack);
   const ModelConfig after = parse_config(text, file);
   Converter converter(checkpoint, options.pack);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -52,5 +53,8 @@ std::vector<ExpectedTensor> expected_tensors(
 // anything is. Vision tensors may be present when the config has no vision part. Unpacked tensors may be F64, F32, F16
 // or BF16.
 void check_tensors(const ModelConfig& config, const Checkpoint& checkpoint);
+
+// The weights of a model folder, under their published names also when the transformers library wrote them; checked.
+Checkpoint open_checkpoint(const ModelConfig& config, const std::filesystem::path& folder);
 
 }  // namespace k3

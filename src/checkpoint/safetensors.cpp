@@ -223,6 +223,14 @@ const TensorView* Checkpoint::find(const std::string& name) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
+void Checkpoint::rename(const std::string& from, const std::string& to) {
+  auto node = tensors_.extract(from);
+  K3_CHECK(!node.empty() && !tensors_.contains(to), "renaming tensor {} to {}", from, to);
+  node.key() = to;
+  node.mapped().name = to;
+  tensors_.insert(std::move(node));
+}
+
 const TensorView& Checkpoint::at(const std::string& name) const {
   const TensorView* view = find(name);
   if (view == nullptr) throw_user("{}: tensor {} is missing", path_.string(), shown(name));

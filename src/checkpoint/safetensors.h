@@ -66,6 +66,7 @@ class Checkpoint {
   const std::map<std::string, TensorView>& tensors() const { return tensors_; }
   const TensorView* find(const std::string& name) const;
   const TensorView& at(const std::string& name) const;  // UserError when missing
+  void rename(const std::string& from, const std::string& to);  // of a tensor that is there
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::filesystem::path& path() const { return path_; }
 

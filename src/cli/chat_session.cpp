@@ -133,6 +133,7 @@ ChatTurn ChatSession::ask(const std::string& text, const std::function<void(cons
     turn.stats.decode_seconds = watch.seconds() - turn.stats.first_token_seconds;
     ++turn.stats.new_tokens;
     history_.push_back(token.id);
+    turn.ids.push_back(token.id);
     take(reader.push(static_cast<TokenId>(token.id)));
     turn.complete = reader.done() || token.id == model_.config.eos;
     return !turn.complete && turn.stats.new_tokens < room && !interrupted();

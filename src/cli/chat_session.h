@@ -26,6 +26,7 @@ struct ChatSettings {
 
 struct ChatTurn {
   XtmlMessage message;
+  std::vector<std::int64_t> ids;  // as generated
   bool complete = false;     // the model ended its answer itself
   bool read_again = false;   // the history could not be continued and was read from its start
   RunStats stats;

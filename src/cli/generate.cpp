@@ -21,7 +21,7 @@ namespace {
 struct GenerateFlags {
   ModelOptions model;
   std::string prompt, file, ids;
-  bool has_prompt = false;
+  bool has_prompt = false, has_ids = false;
   std::int64_t max_tokens = 128;
   SamplingOptions sampling;
   std::vector<std::string> stops;
@@ -40,7 +40,7 @@ std::string prompt_text(const GenerateFlags& flags) {
 }
 
 std::vector<std::int64_t> prompt_ids(const GenerateFlags& flags, const Tokenizer* tokenizer) {
-  if (!flags.ids.empty()) return parse_ids(flags.ids, "--ids");
+  if (flags.has_ids) return parse_ids(flags.ids, "--ids");
   const std::string text = prompt_text(flags);
   if (text.empty()) throw_user("the prompt is empty; give --prompt TEXT, --file F or --ids 1,2,3");
   const std::vector<TokenId> encoded = tokenizer->encode(text);
@@ -141,7 +141,7 @@ void generate(GenerateFlags& flags) {
   for (const std::string& stop : flags.stops)
     if (stop.empty()) throw_user("--stop must not be empty");
   const auto folder = model_folder(flags.model);
-  const bool ids_out = !flags.ids.empty();
+  const bool ids_out = flags.has_ids;
   const ModelConfig config = read_config(folder);
   std::optional<Tokenizer> tokenizer;
   if (!ids_out || !flags.stops.empty() || has_tokenizer(folder)) tokenizer.emplace(open_tokenizer(folder, config));
@@ -167,7 +167,7 @@ void add_generate(CLI::App& app) {
   add_model_options(*command, flags->model, true);
   auto* prompt = command->add_option("--prompt", flags->prompt, "text to continue (default: standard input)");
   auto* file = command->add_option("--file", flags->file, "file with the text to continue; - is standard input")->excludes(prompt);
-  command->add_option("--ids", flags->ids, "token ids to continue, as 1,2,3; ids are printed too")->excludes(prompt)->excludes(file);
+  auto* ids = command->add_option("--ids", flags->ids, "token ids to continue, as 1,2,3; ids are printed too")->excludes(prompt)->excludes(file);
   command->add_option("--max-tokens", flags->max_tokens, "new tokens at most")->check(CLI::Range(1, 1 << 30))->capture_default_str();
   command->add_option("--temperature", flags->sampling.temperature, "0: always the most probable token")->capture_default_str();
   command->add_option("--top-p", flags->sampling.top_p, "sample from the smallest set of tokens with this mass")->capture_default_str();
@@ -185,8 +185,9 @@ void add_generate(CLI::App& app) {
       "  k3 generate DIR --file story.txt --temperature 1 --top-p 0.95 --seed 7\n"
       "  k3 generate DIR --ids 1,2,3 --max-tokens 8\n"
       "  k3 generate --prompt Hello --logprobs 3 --json");
-  command->callback([flags, prompt] {
+  command->callback([flags, prompt, ids] {
     flags->has_prompt = prompt->count() > 0;
+    flags->has_ids = ids->count() > 0;
     generate(*flags);
   });
 }

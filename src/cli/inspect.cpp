@@ -26,10 +26,7 @@ void run(const Options& options) {
     throw_user("{}: is not a folder; give the folder of a model, or a config.json with --config", path.string());
   const ModelConfig config = read_config(path);
   std::optional<Checkpoint> checkpoint;
-  if (!options.model.empty()) {
-    checkpoint.emplace(path);
-    check_tensors(config, *checkpoint);
-  }
+  if (!options.model.empty()) checkpoint.emplace(open_checkpoint(config, path));
   const Summary summary = summarize(config, checkpoint ? &*checkpoint : nullptr);
   fmt::print("{}", options.json ? summary_json(config, summary) : summary_text(config, summary, path.string()));
 }

@@ -67,8 +67,7 @@ void load_experts(const Slot& slot, const Checkpoint& checkpoint, bool packed, c
 Model load_model(const std::filesystem::path& folder, const LoadOptions& options) {
   Model model;
   model.config = read_config(folder);
-  const Checkpoint checkpoint(folder);
-  check_tensors(model.config, checkpoint);
+  const Checkpoint checkpoint = open_checkpoint(model.config, folder);
   const at::ScalarType island = options.dtype == at::kDouble ? at::kDouble : at::kFloat;
   visit_tensors(model, [&](const Slot& slot) {
     if (slot.experts != nullptr) load_experts(slot, checkpoint, model.config.packed_experts, options);

@@ -76,6 +76,26 @@ TEST(Names, GoldenCheckpointsFit) {
   }
 }
 
+TEST(Names, DenseLayersOfTheTransformersLibraryAreRenamed) {
+  const TempDir folder;
+  ModelConfig config = read_config(data("golden/kimi-linear-tiny"));
+  ASSERT_FALSE(config.is_moe(0));
+  const std::string dense = layer_prefix(config, 0) + "mlp.", theirs = layer_prefix(config, 0) + "block_sparse_moe.";
+  std::vector<TensorSpec> specs;
+  std::int64_t total = 0;
+  for (const ExpectedTensor& tensor : expected_tensors(config)) {
+    std::string name = tensor.name;
+    if (name.starts_with(dense)) name.replace(0, dense.size(), theirs);
+    specs.push_back({name, tensor.dtype, tensor.shape});
+    total += specs.back().bytes();
+  }
+  CheckpointWriter writer(folder.path(), specs);
+  writer.write(std::vector<std::byte>(static_cast<std::size_t>(total)));
+  writer.finish();
+  const Checkpoint checkpoint = open_checkpoint(config, folder.path());
+  EXPECT_EQ(checkpoint.at(dense + "up_proj.weight").name, dense + "up_proj.weight");
+}
+
 TEST(Names, EveryDifferenceIsToldAtOnce) {
   const auto folder = data("golden/kimi-linear-tiny");
   ModelConfig config = read_config(folder);
