@@ -1,5 +1,6 @@
 #include "cli/default_model.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/error.h"
@@ -11,10 +12,10 @@ void add_model_options(CLI::App& command, ModelOptions& options, bool positional
   const char* about = "folder of a Hugging Face checkpoint (default: $K3_MODEL, then the bundled models/nano)";
   command.add_option(positional ? "MODEL,--model" : "--model", options.model, about)->type_name("DIR");
   command.add_option("--device", options.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  command.add_option("--dtype", options.dtype, "of weights and activations; MXFP4 experts stay packed")
-      ->check(CLI::IsMember({"bfloat16", "float32", "float64"}))
+  command.add_option("--dtype", options.dtype, "of weights and activations; MXFP4 experts stay packed. auto: float32 for a small model on a CPU, else bfloat16")
+      ->check(CLI::IsMember({"auto", "bfloat16", "float32", "float64"}))
       ->capture_default_str();
-  command.add_option("--threads", options.threads, "CPU threads (default: one a core)")->check(CLI::Range(1, 1024));
+  command.add_option("--threads", options.threads, "CPU threads (default: one a core, fewer for a small model)")->check(CLI::Range(1, 1024));
 }
 
 fs::path model_folder(const ModelOptions& options) {
@@ -31,11 +32,41 @@ fs::path model_folder(const ModelOptions& options) {
   return bundled;
 }
 
+namespace {
+
+constexpr std::uintmax_t kSmallModelBytes = std::uintmax_t{1} << 30;
+
+// fp32 products are the faster ones on most CPUs, bf16 weights the smaller ones: small models take speed, large ones memory.
+at::ScalarType dtype_of(const ModelOptions& options, at::Device device) {
+  if (options.dtype == "float64") return at::kDouble;
+  if (options.dtype == "float32") return at::kFloat;
+  if (options.dtype == "bfloat16" || device.is_cuda()) return at::kBFloat16;
+  std::uintmax_t bytes = 0;
+  for (const auto& entry : fs::directory_iterator(model_folder(options)))
+    if (entry.path().extension() == ".safetensors") bytes += entry.file_size();
+  return bytes <= kSmallModelBytes ? at::kFloat : at::kBFloat16;
+}
+
+}  // namespace
+
+namespace {
+
+// A thread must have enough work for the wait at the end of every operation to pay: one for each 32 MiB of weights.
+void choose_threads(const ModelOptions& options) {
+  constexpr std::uintmax_t bytes_a_thread = 32 << 20;
+  if (options.threads > 0) return at::set_num_threads(options.threads);
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  std::uintmax_t bytes = 0;
+  for (const auto& entry : fs::directory_iterator(model_folder(options)))
+    if (entry.path().extension() == ".safetensors") bytes += entry.file_size();
+  at::set_num_threads(static_cast<int>(std::min<std::uintmax_t>(1 + bytes / bytes_a_thread, at::get_num_threads())));
+}
+
+}  // namespace
+
 LoadOptions load_options(const ModelOptions& options) {
-  if (options.threads > 0) at::set_num_threads(options.threads);
+  choose_threads(options);
   LoadOptions load;
-  load.dtype = options.dtype == "float64" ? at::kDouble : options.dtype == "float32" ? at::kFloat : at::kBFloat16;
-  load.keep_experts_packed = load.dtype != at::kDouble;
   std::string device = options.device;
   if (device == "auto") device = at::hasCUDA() ? "cuda" : "cpu";
   if (device != "cpu" && device != "cuda" && device.rfind("cuda:", 0) != 0)
@@ -46,6 +77,8 @@ LoadOptions load_options(const ModelOptions& options) {
   load.device = at::Device(device);
   if (load.device.is_cuda() && load.device.has_index() && load.device.index() >= static_cast<int>(at::getNumGPUs()))
     throw_user("--device {}: there are only {} GPUs", options.device, at::getNumGPUs());
+  load.dtype = dtype_of(options, load.device);
+  load.keep_experts_packed = load.dtype != at::kDouble;
   return load;
 }
 

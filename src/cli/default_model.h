@@ -14,8 +14,8 @@ namespace k3::cli {
 struct ModelOptions {
   std::string model;               // empty: K3_MODEL, then models/nano of the checkout
   std::string device = "auto";     // auto: a GPU when there is one
-  std::string dtype = "bfloat16";  // of weights and activations; precision islands stay wider
-  int threads = 0;                 // 0: as many as cores
+  std::string dtype = "auto";      // of weights and activations; precision islands stay wider
+  int threads = 0;                 // 0: one a core, fewer for a small model
 };
 
 // positional: the command also takes MODEL as its first argument.

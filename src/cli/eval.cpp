@@ -108,9 +108,20 @@ Json run_task(const EvalFlags& flags, const Model& model, const Tokenizer& token
   line.clear();
   const double seconds = line.elapsed();
   fmt::print("{:<16} {:>7} {:>7} {:>9}\n", flags.task, "right", "of", "accuracy");
-  for (const train::TaskGroup& group : result.groups)
+  train::TaskGroup rare{"other kinds", 0, 0};  // kinds of less than a twentieth share a row; the JSON has them all
+  const auto print_group = [](const train::TaskGroup& group) {
     fmt::print("  {:<14} {:>7} {:>7} {:>8.1f}%\n", group.name, group.right, group.count,
                100.0 * static_cast<double>(group.right) / static_cast<double>(group.count));
+  };
+  for (const train::TaskGroup& group : result.groups) {
+    if (group.count * 20 >= result.count) {
+      print_group(group);
+    } else {
+      rare.count += group.count;
+      rare.right += group.right;
+    }
+  }
+  if (rare.count > 0) print_group(rare);
   fmt::print("{:<16} {:>7} {:>7} {:>8.1f}%\n", "all", result.right, result.count, 100.0 * result.accuracy());
   fmt::print("effort {}, seed {}, {} tokens written, {:.1f} s\n", options.effort, options.seed, result.tokens, seconds);
   for (std::size_t at = 0; at < result.misses.size() && at < static_cast<std::size_t>(flags.misses); ++at) {
