@@ -56,7 +56,7 @@ void check_prompt(const ModelConfig& config, std::span<const std::int64_t> ids, 
 
 Tensor prefill(const Model& model, StatePool& pool, std::int64_t slot, std::span<const std::int64_t> ids, std::int64_t chunk_tokens) {
   K3_CHECK(!ids.empty() && chunk_tokens > 0, "prefill of {} ids in chunks of {}", ids.size(), chunk_tokens);
-  const at::NoGradGuard no_grad;
+  const c10::InferenceMode inference;
   while (static_cast<std::int64_t>(ids.size()) > chunk_tokens) {
     forward(model, continue_row(ids.first(chunk_tokens), pool.lengths[slot], slot, model.device()), &pool);
     ids = ids.subspan(chunk_tokens);
@@ -66,7 +66,7 @@ Tensor prefill(const Model& model, StatePool& pool, std::int64_t slot, std::span
 
 Tensor decode_step(const Model& model, StatePool& pool, std::span<const std::int64_t> slots, std::span<const std::int64_t> ids) {
   K3_CHECK(slots.size() == ids.size() && !ids.empty(), "{} slots but {} ids", slots.size(), ids.size());
-  const at::NoGradGuard no_grad;
+  const c10::InferenceMode inference;
   RowPacker rows;
   for (std::size_t row = 0; row < ids.size(); ++row) rows.add(slots[row], pool.lengths[slots[row]], ids.subspan(row, 1));
   const ForwardBatch batch = rows.finish(model.device());
@@ -85,7 +85,7 @@ void continue_slot(const Model& model, StatePool& pool, std::int64_t slot, Tenso
 std::vector<std::vector<std::int64_t>> generate_batch(const Model& model, std::span<const std::vector<std::int64_t>> prompts,
                                                       const GenerateOptions& options, std::int64_t slots,
                                                       const std::function<void(std::int64_t)>& progress) {
-  const at::NoGradGuard no_grad;
+  const c10::InferenceMode inference;
   check_sampling(options.sampling);
   std::int64_t longest = 0;
   for (const auto& prompt : prompts) {

@@ -27,6 +27,8 @@ def config_of(**changes):
                   kv_lora_rank=32, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=16, num_local_experts=8, num_experts_per_tok=2,
                   linear_head_dim=16, linear_num_heads=3, max_position_embeddings=512, initializer_range=0.1, pad_token_id=0, bos_token_id=1,
                   eos_token_id=299)
+    layers = changes["num_hidden_layers"]  # the library's cache needs at least one attention layer
+    values["layer_types"] = ["full_attention" if layer % 4 == 3 or layer == layers - 1 else "linear_attention" for layer in range(layers)]
     return transformers.KimiLinearConfig(**(values | changes))
 
 
