@@ -29,6 +29,10 @@ set(CMAKE_CUDA_COMPILER ${NVCC})
 set(CMAKE_CUDA_ARCHITECTURES 90a CACHE STRING "sm_80 and newer run the plain kernels, sm_90a the Hopper ones")
 enable_language(CUDA)
 set(CMAKE_CUDA_STANDARD 20)
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc has it
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+endif()
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # the one that torch loads
 file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/cuda/*.cu)
 if(cuda_sources)

@@ -13,7 +13,7 @@ endif()
 # Importing torch takes seconds, so its answer is kept in the cache.
 if(NOT K3_TORCH_DIR)
   execute_process(
-    COMMAND ${K3_PYTHON} -c "import os, torch; print(os.path.dirname(torch.__file__)); print(torch.__version__); print(int(torch._C._GLIBCXX_USE_CXX11_ABI)); print(torch.version.cuda or '')"
+    COMMAND ${K3_PYTHON} -W ignore -c "import os, torch; print(os.path.dirname(torch.__file__)); print(torch.__version__); print(int(torch._C._GLIBCXX_USE_CXX11_ABI)); print(torch.version.cuda or '')"
     OUTPUT_VARIABLE torch_answer RESULT_VARIABLE torch_failed OUTPUT_STRIP_TRAILING_WHITESPACE)
   if(torch_failed)
     message(FATAL_ERROR "torch does not import in ${K3_PYTHON}; run ./k3, which installs it, or set -DK3_PYTHON=...")

@@ -36,7 +36,8 @@ constexpr const char* kExamples =
     "  k3 chat --model ~/Kimi-Linear-48B-A3B-Instruct  talk to the real one\n"
     "  k3 inspect --config configs/kimi-k3.json        what is inside Kimi K3\n"
     "  k3 train recipes/nano.toml                      train a model\n"
-    "Each command explains itself with examples: k3 COMMAND --help";
+    "Each command explains itself with examples: k3 COMMAND --help\n"
+    "In a checkout ./k3 test runs the tests, and ./k3 setup --help explains installing and building.";
 
 bool is_command(const CLI::App& app, const std::string& word) {
   return !app.get_subcommands([&](const CLI::App* command) { return command->get_name() == word; }).empty();
