@@ -5,7 +5,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "train/fake_quant.h"
+#include "ops/mxfp4/mxfp4.h"
 
 namespace k3::train {
 
@@ -180,7 +180,7 @@ void Optimizer::publish() {
   for (BlockShape& shape : shapes_) {
     if (shape.rounded_blocks == 0) continue;
     const Tensor master = muon_master_.narrow(0, shape.offset, shape.rounded.numel()).view_as(shape.rounded);
-    shape.rounded.copy_(mxfp4_round(master));
+    shape.rounded.copy_(ops::mxfp4_round(master));
   }
   at::_foreach_copy_(published_, publish_from_);
 }

@@ -5,7 +5,7 @@
 //   AdamW  usual, with bias correction; its gradient is clipped by the global norm of the group
 // All blocks of one shape, from all tensors, lie next to each other: one batched Newton-Schulz for each shape. The flat
 // buffers hold the fp32 masters; after a step they are copied into the model's tensors, routed experts through MXFP4
-// rounding when asked (fake_quant.h). A loss or gradient that is not finite stops every later update on the device,
+// rounding when asked (ops/mxfp4). A loss or gradient that is not finite stops every later update on the device,
 // without a read-back: the state stays as it was before. Source: training.md 1.2-1.5.
 #pragma once
 

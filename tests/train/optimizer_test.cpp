@@ -8,7 +8,7 @@
 #include <limits>
 #include <map>
 
-#include "train/fake_quant.h"
+#include "ops/mxfp4/mxfp4.h"
 #include "train/newton_schulz.h"
 
 namespace k3::train {
@@ -184,7 +184,7 @@ TEST(Optimizer, ExpertsAreRoundedAndMastersAreNot) {
   OptimizerOptions options;
   options.quantize_experts = true;
   Optimizer optimizer({{"plain", plain, plain_master, same_shape}, {"experts", experts, master, rule}}, options);
-  EXPECT_TRUE(at::equal(experts.detach().to(at::kFloat), mxfp4_round(master)));
+  EXPECT_TRUE(at::equal(experts.detach().to(at::kFloat), ops::mxfp4_round(master)));
   EXPECT_TRUE(at::equal(plain.detach(), plain_master.to(at::kBFloat16)));
   for (const auto& [name, tensor] : optimizer.state()) {
     if (name != "master.experts") continue;

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/mxfp4.h"
-#include "train/fake_quant.h"
+#include "ops/mxfp4/mxfp4.h"
 
 namespace k3::train {
 namespace {
@@ -22,7 +22,7 @@ TEST(Quantization, VectorOfTheReference) {
   const std::vector<float> values = {.07f, -.31f, .45f, 1.20f, -2.6f, 3.1f, 5.0f, -6.5f},
                            want = {0, -.5f, .5f, 1, -3, 3, 4, -6};
   for (std::size_t index = 0; index < values.size(); ++index) x[static_cast<std::int64_t>(index)] = values[index];
-  const Tensor got = mxfp4_round(x);
+  const Tensor got = ops::mxfp4_round(x);
   for (std::size_t index = 0; index < want.size(); ++index)
     EXPECT_EQ(got[static_cast<std::int64_t>(index)].item<float>(), want[index]);
 }
@@ -35,9 +35,9 @@ TEST(Quantization, EqualsTheFileFormatBitForBit) {
   values.view({-1, 32})[5] = at::arange(32).to(at::kFloat) * 0.25;  // ties
   values.view({-1, 32})[6] = at::full({32}, 1e-38f);                // scale at its lower end
   values.view({-1, 32})[7] = at::full({32}, 3e38f);                 // and near its upper end
-  const Tensor rounded = mxfp4_round(values), file = through_the_file_format(values);
+  const Tensor rounded = ops::mxfp4_round(values), file = through_the_file_format(values);
   EXPECT_TRUE(at::equal(rounded, file)) << "largest difference " << (rounded - file).abs().max();
-  EXPECT_TRUE(at::equal(mxfp4_round(rounded), rounded)) << "rounding what is rounded must change nothing";
+  EXPECT_TRUE(at::equal(ops::mxfp4_round(rounded), rounded)) << "rounding what is rounded must change nothing";
   EXPECT_TRUE(at::equal(through_the_file_format(rounded), rounded));
 }
 

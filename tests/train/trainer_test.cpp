@@ -8,7 +8,7 @@
 #include "checkpoint/safetensors.h"
 #include "model/model.h"
 #include "support/files.h"
-#include "train/fake_quant.h"
+#include "ops/mxfp4/mxfp4.h"
 #include "train/metrics.h"
 #include "train/parameters.h"
 #include "train/plot.h"
@@ -156,7 +156,7 @@ TEST_F(Trainer, PackedCheckpointHoldsExactlyWhatWasTrained) {
     const Tensor master =
         at::from_blob(const_cast<std::byte*>(view.bytes.data()), view.shape, at::TensorOptions().dtype(at::kFloat))
             .clone();
-    const Tensor rounded = mxfp4_round(master);
+    const Tensor rounded = ops::mxfp4_round(master);
     EXPECT_TRUE(at::equal(rounded, *tensor)) << name;
     EXPECT_FALSE(at::equal(master, *tensor)) << name;
     ++compared;
