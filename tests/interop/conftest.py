@@ -12,6 +12,10 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
+# The tensors of tests are small: a second thread waits more than it computes.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: left out by ./k3 test --fast")
 

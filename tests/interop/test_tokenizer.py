@@ -156,6 +156,7 @@ def test_random_unicode(oracle):
     assert_same(oracle, random_texts(1, 10_000))
 
 
+@pytest.mark.slow
 def test_every_code_point_in_its_places(oracle):
     assert_same(oracle, ["".join(f"a{c}B{c}{c}b {c}1{c}'s!{c}" for c in map(chr, POINTS[at:at + 64])) for at in range(0, len(POINTS), 64)])
 
@@ -175,6 +176,7 @@ def test_control_tokens(oracle):
     assert_same(oracle, texts)
 
 
+@pytest.mark.slow
 def test_decode_is_lossy_as_in_the_reference(oracle):
     rng = random.Random(4)
     for _ in range(30):
