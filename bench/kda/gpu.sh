@@ -62,8 +62,8 @@ for name in $($out/kda_bench list); do
   [ "$limit" -lt 30 ] || limit=30
   timeout "$limit" $out/kda_bench "$name" || echo "$name: exit $?"
 done
-if ls .carry/wheels/*.whl >/dev/null 2>&1 && [ "$(left)" -gt 40 ]; then  # the peer, when its wheels were brought along
-  python3 -m pip install -q --no-index --no-deps --no-compile --upgrade --target /tmp/peer .carry/wheels/*.whl
+if ls "${K3_WHEELS:-wheels}"/*.whl >/dev/null 2>&1 && [ "$(left)" -gt 40 ]; then  # the peer, when its wheels were brought along
+  python3 -m pip install -q --no-index --no-deps --no-compile --upgrade --target /tmp/peer "${K3_WHEELS:-wheels}"/*.whl
   for mode in train forward; do
     limit=$(($(left) - 2))
     [ "$limit" -gt 15 ] && { PYTHONPATH=/tmp/peer timeout "$limit" python3 bench/kda/peer.py $mode 2>&1 | tail -3; }
