@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "checkpoint/mxfp4.h"
 #include "checkpoint/names.h"
 #include "model/model.h"
 #include "model/visit.h"
@@ -32,11 +33,6 @@ Tensor plain_tensor(const Slot& slot, const TensorView& view, at::ScalarType dty
   return own(mapped(view).reshape({-1}).narrow(0, 0, wanted).view(slot.shape), dtype, device);
 }
 
-void refuse_reserved_scales(const Tensor& scales, const TensorView& view) {
-  if (((scales == 0).logical_or(scales == 255)).any().item<bool>())
-    throw_user("{}: tensor {} holds a scale byte 0x00 or 0xFF, which MXFP4 experts never use; the file is damaged", view.file.string(), view.name);
-}
-
 void load_experts(const Slot& slot, const Checkpoint& checkpoint, bool packed, const LoadOptions& options) {
   const std::int64_t experts = slot.shape[0], out = slot.shape[1], in = slot.shape[2];
   const auto host = at::TensorOptions().dtype(at::kByte);
@@ -50,7 +46,7 @@ void load_experts(const Slot& slot, const Checkpoint& checkpoint, bool packed, c
   for (std::int64_t expert = 0; expert < experts; ++expert) {
     const std::string name = expert_name(slot.name, expert);
     const TensorView& scale_view = checkpoint.at(name + "_scale");
-    refuse_reserved_scales(mapped(scale_view), scale_view);
+    check_mxfp4_scales({reinterpret_cast<const std::uint8_t*>(scale_view.bytes.data()), scale_view.bytes.size()}, scale_view.file.string(), scale_view.name);
     codes[expert].copy_(mapped(checkpoint.at(name + "_packed")));
     scales[expert].copy_(mapped(scale_view));
   }
