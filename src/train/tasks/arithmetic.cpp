@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "train/tasks/arithmetic_wordings.h"
 #include "train/tasks/problem.h"
 
 namespace k3::train {
@@ -25,102 +26,6 @@ std::int64_t digit(const std::vector<std::int64_t>& digits, std::size_t place) {
   return place < digits.size() ? digits[place] : 0;
 }
 
-constexpr std::array kSumQuestions = {"What is {a} + {b}?",
-                                      "What is {a} + {b}?",
-                                      "What is {a} plus {b}?",
-                                      "{a} + {b}",
-                                      "{a} + {b} = ?",
-                                      "{a}+{b}",
-                                      "{a}+{b}=?",
-                                      "{a} + {b} =",
-                                      "What's {a} + {b}?",
-                                      "what is {a}+{b}",
-                                      "what is {a} + {b}",
-                                      "Add {a} and {b}.",
-                                      "Add {b} to {a}.",
-                                      "How much is {a} plus {b}?",
-                                      "How much is {a} + {b}?",
-                                      "Calculate {a} + {b}.",
-                                      "Compute {a} + {b}.",
-                                      "Please compute {a} + {b}.",
-                                      "What is the sum of {a} and {b}?",
-                                      "Find the sum of {a} and {b}.",
-                                      "Can you add {a} and {b}?",
-                                      "Could you tell me what {a} plus {b} is?",
-                                      "Tell me {a} + {b}.",
-                                      "{a} plus {b}?",
-                                      "{a} plus {b} equals what?",
-                                      "Work out {a} + {b}.",
-                                      "Solve: {a} + {b} =",
-                                      "Find the total of {a} and {b}.",
-                                      "If you add {b} to {a}, what do you get?",
-                                      "Increase {a} by {b}.",
-                                      "What number is {b} more than {a}?",
-                                      "What do {a} and {b} make together?",
-                                      "I want to know {a} + {b}.",
-                                      "Hi, what is {a} + {b}?",
-                                      "Hello! Can you work out {a} + {b} for me?",
-                                      "Give me the result of {a} + {b}.",
-                                      "What does {a} + {b} equal?",
-                                      "Evaluate {a} + {b}.",
-                                      "Quick question: {a} + {b}?",
-                                      "Do you know what {a} + {b} is?",
-                                      "What do you get when you add {a} and {b}?",
-                                      "Sum: {a}, {b}"};
-
-constexpr std::array kDifferenceQuestions = {"What is {a} - {b}?",
-                                             "What is {a} - {b}?",
-                                             "What is {a} minus {b}?",
-                                             "{a} - {b}",
-                                             "{a} - {b} = ?",
-                                             "{a}-{b}",
-                                             "{a}-{b}=?",
-                                             "{a} - {b} =",
-                                             "What's {a} - {b}?",
-                                             "what is {a}-{b}",
-                                             "what is {a} - {b}",
-                                             "Subtract {b} from {a}.",
-                                             "Take {b} away from {a}.",
-                                             "How much is {a} minus {b}?",
-                                             "How much is {a} - {b}?",
-                                             "Calculate {a} - {b}.",
-                                             "Compute {a} - {b}.",
-                                             "Please compute {a} - {b}.",
-                                             "Find {a} minus {b}.",
-                                             "Can you subtract {b} from {a}?",
-                                             "Could you tell me what {a} minus {b} is?",
-                                             "Tell me {a} - {b}.",
-                                             "{a} minus {b}?",
-                                             "{a} minus {b} equals what?",
-                                             "Work out {a} - {b}.",
-                                             "Solve: {a} - {b} =",
-                                             "If you take {b} from {a}, what is left?",
-                                             "Decrease {a} by {b}.",
-                                             "What number is {b} less than {a}?",
-                                             "I want to know {a} - {b}.",
-                                             "Hi, what is {a} - {b}?",
-                                             "Hello! Can you work out {a} - {b} for me?",
-                                             "Give me the result of {a} - {b}.",
-                                             "What does {a} - {b} equal?",
-                                             "Evaluate {a} - {b}.",
-                                             "Quick question: {a} - {b}?",
-                                             "Do you know what {a} - {b} is?",
-                                             "What do you get when you subtract {b} from {a}?",
-                                             "Reduce {a} by {b}."};
-
-constexpr std::array kProductQuestions = {"What is {a} x {b}?",
-                                          "What is {a} * {b}?",
-                                          "What is {a} times {b}?",
-                                          "{a} * {b}",
-                                          "{a} x {b} = ?",
-                                          "Multiply {a} by {b}.",
-                                          "Calculate {a} * {b}.",
-                                          "How much is {a} times {b}?",
-                                          "What is the product of {a} and {b}?",
-                                          "Compute {a} x {b}.",
-                                          "{a}*{b}",
-                                          "what's {a} times {b}?"};
-
 constexpr std::array kReplies = {"{a} {o} {b} = {r}", "{a} {o} {b} = {r}.", "{r}", "The answer is {r}.",
                                  "{a} {o} {b} is {r}."};
 
@@ -133,13 +38,20 @@ Problem make_problem(Random& random, char operation, std::int64_t left, std::int
   Problem problem;
   const std::int64_t result = operation == '+' ? left + right : operation == '-' ? left - right : left * right;
   const std::string a = fmt::to_string(left), b = fmt::to_string(right), r = fmt::to_string(result);
-  const std::string_view pattern = operation == '+'   ? random.pick(kSumQuestions)
-                                   : operation == '-' ? random.pick(kDifferenceQuestions)
-                                                      : random.pick(kProductQuestions);
+  std::string_view pattern;
+  if (operation == '+')
+    pattern = random.pick(kSumQuestions);
+  else if (operation == '*')
+    pattern = random.pick(kProductQuestions);
+  else if (left >= right && random.chance(0.08))
+    pattern = random.pick(kOrderedDifferenceQuestions);
+  else
+    pattern = random.pick(kDifferenceQuestions);
   const std::string operation_text = operation == '*' ? "x" : std::string(1, operation);
   const bool in_words = random.chance(0.04);
   problem.question = in_words ? fill(pattern, {{"a", number_in_words(left)}, {"b", number_in_words(right)}})
                               : fill(pattern, {{"a", a}, {"b", b}});
+  problem.question = typed(random, std::move(problem.question));
   const std::string lead =
       in_words ? fmt::format("{} is {} and {} is {}. ", number_in_words(left), a, number_in_words(right), b) : "";
   const std::string steps = operation == '+'   ? sum_steps(left, right)

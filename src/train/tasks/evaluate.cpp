@@ -27,6 +27,7 @@ struct Task {
 constexpr std::array kTasks = {
     Task{"arithmetic", "arithmetic-2digit", "sums and differences of two numbers of two digits", 192},
     Task{"wordproblems", "wordproblems-1step", "word problems of one step", 256},
+    Task{"wordproblems-newforms", "wordproblems-newforms", "word problems in story forms that training never has", 256},
     Task{"tools", "tools", "one tool call with the right name and arguments", 192},
     Task{"passkey", "", "a key hidden in text of --length tokens", 64}};
 

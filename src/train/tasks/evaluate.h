@@ -16,7 +16,7 @@
 namespace k3::train {
 
 struct TaskOptions {
-  std::string task;             // arithmetic, wordproblems, tools, passkey
+  std::string task;             // a name of task_names()
   std::string effort = "high";  // off, low, high, max
   std::int64_t count = 200;
   std::int64_t length = 4096;  // passkey: tokens of prompt and answer together

@@ -1,6 +1,6 @@
 // Endless streams of generated training documents: sums with written-out steps, word problems, lists, passkeys in long
 // text, tool calls, look-ups in JSON and tables, small talk. Seeded and deterministic: the same (name, seed, split,
-// filler) gives the same documents from the same build. Train and held-out problems never meet: a problem belongs to
+// filler) gives the same documents, whatever the compiler. Train and held-out problems never meet: a problem belongs to
 // the split that the hash of its content says (1 in 10 is held out).
 //
 //   auto generator = make_generator("arithmetic", 7, Split::train);

@@ -114,7 +114,8 @@ Problem sort_numbers(Random& random) {
   constexpr std::array<std::string_view, 3> kAskDown = {"Sort {l} from largest to smallest.",
                                                         "Arrange in descending order: {l}",
                                                         "Sort these numbers in descending order: {l}"};
-  auto numbers = random_numbers(random, random.between(2, 8), random.chance(0.6) ? 99 : random.chance(0.5) ? 9 : 999);
+  const std::int64_t count = random.between(2, 8);
+  auto numbers = random_numbers(random, count, random.chance(0.6) ? 99 : random.chance(0.5) ? 9 : 999);
   const bool down = random.chance(0.25);
   Problem problem;
   problem.question = fill(down ? random.pick(kAskDown) : random.pick(kAsk), {{"l", joined(as_text(numbers), ", ")}});
@@ -162,7 +163,8 @@ Problem extreme(Random& random) {
   constexpr std::array<std::string_view, 4> kSmallest = {"Which number is the smallest: {l}?",
                                                          "What is the smallest of {l}?", "Find the minimum: {l}",
                                                          "Which is smaller, {l}?"};
-  const auto numbers = random_numbers(random, random.between(2, 7), random.chance(0.7) ? 99 : 999);
+  const std::int64_t count = random.between(2, 7);
+  const auto numbers = random_numbers(random, count, random.chance(0.7) ? 99 : 999);
   Problem problem;
   problem.question =
       fill(largest ? random.pick(kLargest) : random.pick(kSmallest), {{"l", joined(as_text(numbers), ", ")}});
@@ -229,8 +231,10 @@ Problem copy_text(Random& random) {
   } else if (kind == 2) {
     text = joined(random_words(random, length, false), " ");
   } else {
-    text = fmt::format("{} the {} {} is in {} with {} {}", random.pick(kPeople).name, random.pick(kAdjectives),
-                       random.pick(kWords), random.pick(kCities), random.between(2, 99), random.pick(kThings));
+    const std::string_view name = random.pick(kPeople).name, adjective = random.pick(kAdjectives),
+                           word = random.pick(kWords), city = random.pick(kCities);
+    const std::int64_t number = random.between(2, 99);
+    text = fmt::format("{} the {} {} is in {} with {} {}", name, adjective, word, city, number, random.pick(kThings));
   }
   Problem problem;
   problem.question = fill(random.pick(kAsk), {{"l", text}});

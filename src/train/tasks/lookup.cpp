@@ -79,8 +79,9 @@ Problem one_object(Random& random) {
   for (const Field& field : fields) values.push_back(random_value(random, field.kind));
   const std::size_t asked = static_cast<std::size_t>(random.below(static_cast<std::int64_t>(fields.size())));
   const std::string_view name = fields[asked].name;
+  const std::string object = json_object(fields, values, random.chance(0.6), "");
   Problem problem;
-  problem.question = fill(random.pick(kAsk), {{"f", name}, {"j", json_object(fields, values, random.chance(0.6), "")}});
+  problem.question = fill(random.pick(kAsk), {{"f", name}, {"j", object}});
   problem.steps = fmt::format("The field {} holds {}.", name, values[asked]);
   problem.answer = values[asked];
   constexpr std::array<std::string_view, 3> kReply = {"The {f} is {v}.", "{v}", "The {f} is {v}."};

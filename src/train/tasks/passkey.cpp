@@ -64,17 +64,20 @@ constexpr std::array<std::string_view, 10> kActs = {"looked at", "walked to", "f
 std::string simple_sentence(Random& random) {
   const std::int64_t kind = random.below(6);
   if (kind == 0) return std::string(random.pick(kPlain));
-  if (kind == 1)
-    return fmt::format("{} went to {} with the {} {}.", random.pick(kPeople).name, random.pick(kCities),
-                       random.pick(kAdjectives), random.pick(kWords));
-  if (kind == 2)
-    return fmt::format("In the {} there was a {} {}.", random.pick(kContainers), random.pick(kColors),
-                       random.pick(kWords));
-  if (kind == 3)
-    return fmt::format("{} had many {} and some {}.", random.pick(kPeople).name, random.pick(kThings),
-                       random.pick(kFood));
-  return fmt::format("The {} {} {} the {} {}.", random.pick(kAdjectives), random.pick(kWords), random.pick(kActs),
-                     random.pick(kAdjectives), random.pick(kWords));
+  // Every draw in a statement of its own: the order in which arguments are evaluated is the compiler's choice.
+  const std::string_view name = random.pick(kPeople).name, adjective = random.pick(kAdjectives),
+                         word = random.pick(kWords);
+  if (kind == 1) return fmt::format("{} went to {} with the {} {}.", name, random.pick(kCities), adjective, word);
+  if (kind == 2) {
+    const std::string_view container = random.pick(kContainers);
+    return fmt::format("In the {} there was a {} {}.", container, random.pick(kColors), word);
+  }
+  if (kind == 3) {
+    const std::string_view things = random.pick(kThings);
+    return fmt::format("{} had many {} and some {}.", name, things, random.pick(kFood));
+  }
+  const std::string_view act = random.pick(kActs), other = random.pick(kAdjectives);
+  return fmt::format("The {} {} {} the {} {}.", adjective, word, act, other, random.pick(kWords));
 }
 
 // About `characters` of filler as pieces between which keys may stand.

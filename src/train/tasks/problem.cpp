@@ -39,6 +39,16 @@ void set_effort(Conversation& conversation, Effort effort) {
   if (effort == Effort::max) conversation.effort = "max";
 }
 
+std::string typed(Random& random, std::string question) {
+  if (!random.chance(0.05)) return question;
+  if (random.chance(0.5)) {
+    for (char& letter : question)
+      if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  }
+  if (question.ends_with('?') || question.ends_with('.')) question.pop_back();
+  return question;
+}
+
 Message user_message(std::string text) {
   Message message;
   message.role = "user";

@@ -31,6 +31,9 @@ enum class Effort { off, low, high, max };
 Effort random_effort(Random& random);
 void set_effort(Conversation& conversation, Effort effort);
 
+// One question in twenty as people type in a hurry: small letters only, or no mark at the end.
+std::string typed(Random& random, std::string question);
+
 Message user_message(std::string text);
 Message assistant_message(const Problem& problem, Effort effort);
 void maybe_add_system_message(Conversation& conversation, Random& random);
@@ -45,6 +48,7 @@ Problem arithmetic_problem(Random& random, Split split);  // 1 to 3 digits, sums
 Problem two_digit_problem(Random& random, Split split);   // sums and differences of two numbers of two digits
 Problem word_problem(Random& random, Split split);        // one or two steps
 Problem one_step_word_problem(Random& random, Split split);
+Problem new_form_word_problem(Random& random, Split split);  // story forms that training never has; held-out only
 Problem list_problem(Random& random, Split split);    // counting, sorting, copying, picking
 Problem lookup_problem(Random& random, Split split);  // a value out of JSON or a table
 Problem small_talk(Random& random, Split split);      // greetings, identity, short facts; train only

@@ -47,9 +47,12 @@ Json random_value(Random& random, ValueKind kind) {
     case ValueKind::food: return random.pick(kFood);
     case ValueKind::thing: return random.pick(kThings);
     case ValueKind::title: return random_title(random);
-    case ValueKind::time:
-      return random.chance(0.5) ? fmt::format("{}:{:02}", random.between(0, 23), random.between(0, 11) * 5)
-                                : fmt::format("{} {}", random.between(1, 12), random.chance(0.5) ? "am" : "pm");
+    case ValueKind::time: {
+      const bool full = random.chance(0.5);
+      const std::int64_t hour = full ? random.between(0, 23) : random.between(1, 12);
+      return full ? fmt::format("{}:{:02}", hour, random.between(0, 11) * 5)
+                  : fmt::format("{} {}", hour, random.chance(0.5) ? "am" : "pm");
+    }
     case ValueKind::minutes: return random.between(2, 60);
     case ValueKind::number: return random.chance(0.7) ? random.between(0, 99) : random.between(100, 9999);
     case ValueKind::money:
@@ -60,11 +63,15 @@ Json random_value(Random& random, ValueKind kind) {
     case ValueKind::currency: return random.pick(kCurrencies);
     case ValueKind::language: return random.pick(kLanguages);
     case ValueKind::room: return random.pick(kRooms);
-    case ValueKind::date:
-      return random.chance(0.4) ? std::string(random.pick(kDays))
-                                : fmt::format("{} {}", random.between(1, 28), random.pick(kMonths));
-    case ValueKind::code:
-      return fmt::format("{}{}", static_cast<char>('a' + random.below(26)), random.between(100, 9999));
+    case ValueKind::date: {
+      if (random.chance(0.4)) return random.pick(kDays);
+      const std::int64_t day = random.between(1, 28);
+      return fmt::format("{} {}", day, random.pick(kMonths));
+    }
+    case ValueKind::code: {
+      const char letter = static_cast<char>('a' + random.below(26));
+      return fmt::format("{}{}", letter, random.between(100, 9999));
+    }
   }
   return {};
 }

@@ -53,42 +53,81 @@ inline std::optional<std::string> wrong_equation(const std::string& text) {
 }
 
 // A sum, difference or product question: the result, from its words.
-inline std::int64_t solve_arithmetic(const std::string& question) {
+inline std::int64_t solve_arithmetic(std::string question) {
   const std::vector<std::int64_t> n = numbers_of(question);
   if (n.size() != 2) throw std::runtime_error("not two numbers: " + question);
+  for (char& letter : question) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
   const auto has = [&](const char* piece) { return contains(question, piece); };
-  if (has(" x ") || has("*") || has("times") || has("roduct") || has("ultiply")) return n[0] * n[1];
-  if (has("Subtract") || has("subtract") || has("Take ") || has("If you take") || has("less than")) return n[1] - n[0];
-  if (has("minus") || has("-") || has("Decrease") || has("Reduce")) return n[0] - n[1];
+  if (has(" x ") || has("*") || has("times") || has("product") || has("multiply")) return n[0] * n[1];
+  if (has("difference") || has("take away") || has("go down") || has("more is") || has("bigger")) return n[0] - n[1];
+  if (has("subtraction")) return n[0] - n[1];
+  if (has("subtract") || has("take ") || has("less than")) return n[1] - n[0];
+  if (has("minus") || has("-") || has("decrease") || has("reduce")) return n[0] - n[1];
   return n[0] + n[1];
 }
 
-// A word problem of one step, from key phrases; the order of the phrases matters.
-inline std::int64_t solve_story(const std::string& question) {
-  const std::vector<std::int64_t> n = numbers_of(question);
-  if (n.size() != 2) throw std::runtime_error("not two numbers: " + question);
-  const auto has = [&](std::initializer_list<const char*> pieces) {
-    for (const char* piece : pieces)
-      if (contains(question, piece)) return true;
+// Digits in order; where there are fewer than `wanted`, number words from two to twenty too.
+inline std::vector<std::int64_t> story_numbers(const std::string& question, std::size_t wanted) {
+  const std::vector<std::int64_t> digits = numbers_of(question);
+  if (digits.size() >= wanted) return digits;
+  static const std::vector<std::string> kWords = {"two",      "three",    "four",     "five",    "six",
+                                                  "seven",    "eight",    "nine",     "ten",     "eleven",
+                                                  "twelve",   "thirteen", "fourteen", "fifteen", "sixteen",
+                                                  "seventeen", "eighteen", "nineteen", "twenty"};
+  std::vector<std::int64_t> numbers;
+  std::string word;
+  for (const char byte : question + " ") {
+    if (std::isalnum(static_cast<unsigned char>(byte))) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(byte)));
+      continue;
+    }
+    if (!word.empty() && std::isdigit(static_cast<unsigned char>(word[0]))) numbers.push_back(std::stoll(word));
+    for (std::size_t at = 0; at < kWords.size(); ++at)
+      if (word == kWords[at]) numbers.push_back(static_cast<std::int64_t>(at) + 2);
+    word.clear();
+  }
+  return numbers;
+}
+
+// What a story of this kind asks for, from the numbers in the order in which they stand; nothing for other kinds.
+inline std::optional<std::int64_t> solve_story(const std::string& kind, const std::string& question,
+                                               const std::vector<std::int64_t>& n) {
+  const auto one_of = [&](std::initializer_list<const char*> kinds) {
+    for (const char* known : kinds)
+      if (kind == known) return true;
     return false;
   };
-  const std::int64_t difference = n[0] > n[1] ? n[0] - n[1] : n[1] - n[0];
-  if (has({"in each", "Each bag", "dollars each"})) return n[0] * n[1];
-  if (has({"needs", "After buying", "give away?", "How many more", "How many fewer", "fewer", "younger", "the rest",
-           "are girls", "fly away", "get off", "left to read", "cuts off", "takes out", "are removed", "and spends",
-           "pays with"}))
+  if (n.size() == 3) {
+    if (one_of({"++", "three"})) return n[0] + n[1] + n[2];
+    if (one_of({"+-", "in and out"})) return n[0] + n[1] - n[2];
+    if (one_of({"-+", "stops"})) return n[0] - n[1] + n[2];
+    if (one_of({"--", "pages of two days", "two buys"})) return n[0] - n[1] - n[2];
+    if (one_of({"groups-"})) return n[0] * n[1] - n[2];
+    if (one_of({"groups+"})) return n[0] * n[1] + n[2];
+    if (one_of({"change"})) return n[2] - n[0] - n[1];
+    if (one_of({"price change"})) return n[2] - n[0] * n[1];
+    if (one_of({"need"})) return n[0] - n[1] - n[2];
+    return std::nullopt;
+  }
+  if (n.size() != 2) return std::nullopt;
+  const std::int64_t sum = n[0] + n[1], difference = n[0] > n[1] ? n[0] - n[1] : n[1] - n[0];
+  if (one_of({"more together"})) return 2 * n[0] + n[1];
+  if (one_of({"fewer together"})) return 2 * n[0] - n[1];
+  if (one_of({"groups", "price", "orchard"})) return n[0] * n[1];
+  if (one_of({"gain", "together", "days", "colors", "kinds", "places", "class", "distance", "minutes", "points",
+              "pages", "cost", "more", "older", "price+", "place+", "bus+", "room+", "animals+", "birds+", "money+",
+              "sale+", "age+", "grow", "points+", "degrees+", "hens", "museum", "stairs", "tulips", "harbor", "chess"}))
+    return sum;
+  if (one_of({"loss", "given", "got", "compare", "cost-", "length-", "age-", "fewer", "younger", "price-", "missing",
+              "missing$", "rest", "place-", "bus-", "room-", "animals-", "birds-", "money-", "sale", "ago", "cut",
+              "pages-", "way", "homework", "clock-", "points-", "degrees-", "parking", "candles", "match", "theater",
+              "tank", "fence", "jigsaw", "thirsty", "library"}))
     return difference;
-  if (has({"older", "How old will", "more join", "get on", "girls and", "on Monday", "miles", "on Friday", "together",
-           "in total?", "in all", "altogether", "How many dollars does", "puts in", "has saved", "more than", " adds ",
-           " more "}) &&
-      !has({" left?", "remain?"}))
-    return n[0] + n[1];
-  static const std::regex kLoss(
-
-      R"(\b(give|gives|gave|lose|loses|lost|sell|sells|sold|use|uses|used|drop|drops|dropped|eat|eats|ate|throw|)"
-      R"(throws|threw|share|shares|shared|leave|leaves|left|hand|hands|handed|send|sends|sent|donate|donates|donated|lend|lends|lent)\b)");
-  static const std::regex kItem(R"((\d+|many|of|more) leaves)");  // a thing here, not what somebody does
-  return std::regex_search(std::regex_replace(question, kItem, "$1 things"), kLoss) ? difference : n[0] + n[1];
+  if (kind == "before") {  // what went is added again, what came is taken away
+    static const std::regex kGone("sold|lost|used|gave away|dropped|donated|handed out|threw away", std::regex::icase);
+    return std::regex_search(question, kGone) ? sum : difference;
+  }
+  return std::nullopt;
 }
 
 }  // namespace k3::test

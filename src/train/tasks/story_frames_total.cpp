@@ -1,0 +1,120 @@
+// Together: two owners, two days, two colours, two places; and equal groups.
+#include <array>
+
+#include "train/tasks/story_frames.h"
+
+namespace k3::train {
+
+namespace {
+
+constexpr std::string_view kTogether = "Together means add.", kDays = "Both together means add.",
+                           kGroups = "{a} groups of {b} means multiply.";
+
+constexpr std::array kFrames = {
+    Frame{"together", "a+b", "{A} [have|has|had] {a} {things} and {B} [have|has|had] {b}( {things}|).", "<both>",
+          kTogether,
+          "(Together {they} have {r} {rthings}.|{they} have {r} {rthings}( together| in total|).)"},
+    Frame{"together", "a+b", "{A} [have|has|had] {a} {things}.~ {B} [have|has|had] {b}( {things}|).", "<both>",
+          kTogether,
+          "(Together {they} have {r} {rthings}.|{they} have {r} {rthings}( together| in total|).)"},
+    Frame{"together", "a+b", "",
+          "if {A} [have|has] {a} {things} and {B} [have|has] {b}, how many do {they} have( together| in total| in "
+          "all)?",
+          kTogether, "Together {they} have {r} {rthings}."},
+    Frame{"together", "a+b",
+          "{A} and {B} [=put|put] {their} {things} together. {A} [bring|brings|brought] {a} and {B} "
+          "[bring|brings|brought] {b}.",
+          "how many {things} are there( in all| now|)?", kTogether, "There {are} {r} {rthings}."},
+    Frame{"together", "a+b", "{A} {take} {a} {things} and {B} {take} {b}( {things}|).",
+          "how many( {things}|) [=do|did] {they} {take.base}( together| in all| in total| altogether|)?", kTogether,
+          "{they} {take.they} {r} {rthings}( together|)."},
+    Frame{"together", "a+b", "{A} {take} {a} {things}. {B} {take} {b}.",
+          "(what is the total?|how many {things} is that( together| in total|)?|how many {things} [=do|did] {they} "
+          "{take.base} in all?)",
+          kTogether, "{they} {take.they} {r} {rthings}."},
+    Frame{"days", "a+b", "{A} {take} {a} {things} {t1} and {b}( more| {things}|) {t2}.",
+          "how many( {things}|) [>do|does|did] {A.he} {take.base}( in all| in total| altogether|)?", kDays,
+          "{A} {take} {r} {rthings}."},
+    Frame{"days", "a+b", "{t1} {A} {take} {a} {things}. {t2} {A.he} {take} {b}( more|).",
+          "(how many {things} is that( in total| in all|)?|what is the total?)", kDays, "That is {r} {rthings}."},
+    Frame{"days", "a+b", "{A} {make} {a} {things} {t1} and {b}( more|) {t2}.",
+          "how many( {things}|) [>do|does|did] {A.he} {make.base}( in all| in total| altogether|)?", kDays,
+          "{A} {make} {r} {rthings}.", Goods::trade},
+    Frame{"days", "a+b", "{A} {part} {a} {things} {t1} and {b} {t2}.",
+          "(how many {things} is that( in total| in all|)?|what is the total?)", kDays, "That is {r} {rthings}.",
+          Goods::trade},
+    Frame{"colors", "a+b", "{A} [have|has|had] {a} {c1} {things} and {b} {c2} (ones|{things}).",
+          "how many {things} [>do|does] {A.he} have( in all| altogether| in total|)?", kTogether,
+          "{A} [have|has] {r} {rthings}."},
+    Frame{"colors", "a+b", "there [=are|were] {a} {c1} {things} and {b} {c2} {things} in a {place}.",
+          "how many {things} are (there( in all| altogether|)|in the {place})?", kTogether,
+          "There {are} {r} {rthings}."},
+    Frame{"colors", "a+b", "a {place} (holds|has|contains) {a} {c1} and {b} {c2} {things}.",
+          "how many {things} (are in it|does it hold|is that)?", kTogether, "There {are} {r} {rthings}."},
+    Frame{"kinds", "a+b", "{A} [have|has|had] {a} {things} and {b} {things2}.",
+          "how many (things|items) [>do|does] {A.he} have( in all| altogether| in total|)?", kTogether,
+          "{A} [have|has] {r} things."},
+    Frame{"kinds", "a+b", "{A} {take} {a} {things} and {b} {things2}.",
+          "how many (things|items) is that( in all| altogether| in total|)?", kTogether, "That is {r} things."},
+    Frame{"kinds", "a+b", "(a farm has|on a farm there are|a farmer has) {a} {animals} and {b} {animals2}.",
+          "how many animals (are there|is that)( in all| altogether|)?", kTogether, "There {are} {r} animals."},
+    Frame{"places", "a+b", "there [=are|were] {a} {things} in one {place} and {b}( {things}|) in another( one|).",
+          "how many {things} are there( in all| in both {places}|)?", kTogether, "There {are} {r} {rthings}."},
+    Frame{"places", "a+b", "one {place} holds {a} {things}(. The other| and the other) holds {b}.",
+          "(how many {things} are there( in all| together|)?|how many {things} do both hold?)", kTogether,
+          "There {are} {r} {rthings}."},
+    Frame{"places", "a+b", "{A} [have|has|had] {a} {things} at home and {b}( {things}|) at school.",
+          "how many {things} [>do|does] {A.he} have( in all|)?", kTogether, "{A} [have|has] {r} {rthings}."},
+    Frame{"class", "a+b", "a {union} has {a} girls and {b} boys.",
+          "how many children are (in the {union}|there( in all|))?", "Girls and boys together means add.",
+          "There {are} {r} children in the {union}."},
+    Frame{"class", "a+b", "{a} (boys|men) and {b} (girls|women) [=are|were] in a {venue}.",
+          "how many people are (there( in all|)|in the {venue})?", kTogether, "There {are} {r} people."},
+    Frame{"distance", "a+b", "{A} {move} {a} {miles} {t1} and {b}( {miles}|) {t2}.",
+          "how (far|many {miles}) [>do|does|did] {A.he} {move.base}( in all| in total| altogether|)?", kDays,
+          "{A} {move} {r} {miles}."},
+    Frame{"minutes", "a+b",
+          "{A} [practice|practices|practiced] the (piano|violin|guitar|flute) for {a} minutes {t1} and {b} minutes "
+          "{t2}.",
+          "how many minutes [>do|does|did] {A.he} practice( in all| in total|)?", kDays,
+          "{A} [practice|practices|practiced] for {r} minutes."},
+    Frame{"points", "a+b",
+          "{A} [score|scores|scored] {a} points in the first game and {b}( points|) in the second( game|).",
+          "how many points [>do|does|did] {A.he} score( in all| in total|)?", kDays,
+          "{A} [score|scores|scored] {r} points."},
+    Frame{"pages", "a+b", "{A} [read|reads|read] {a} pages {t1} and {b}( more| pages|) {t2}.",
+          "how many pages [>do|does|did] {A.he} read( in all| in total|)?", kDays, "{A} [read|reads|read] {r} pages."},
+    Frame{"cost", "a+b", "{a thing} costs {a} {dollars} and {a thing2} costs {b}( {dollars}|).",
+          "how much (do they cost together|do both cost|is that in total)?", kTogether,
+          "Together they cost {r} {dollars}."},
+    Frame{"cost", "a+b", "{A} [spend|spends|spent] {a} {dollars} on {things} and {b}( {dollars}|) on {things2}.",
+          "how (much|many {dollars}) [>do|does|did] {A.he} spend( in total| altogether| in all|)?", kTogether,
+          "{A} [spend|spends|spent] {r} {dollars}."},
+    Frame{"groups", "axb", "there [=are|were] {a} {places} with {b} {things} in each( {place}|).",
+          "how many {things} are there( in all| altogether|)?", kGroups, "There {are} {r} {rthings}.", Goods::any,
+          Scale::groups},
+    Frame{"groups", "axb",
+          "{A} [have|has|had] {a} {places}. (Each|Each {place}|Every {place}) (holds|has) {b} {things}.",
+          "how many {things} [>do|does] {A.he} have( in all|)?", kGroups, "{A} [have|has] {r} {rthings}.", Goods::any,
+          Scale::groups},
+    Frame{"groups", "axb", "{A} [fill|fills|filled] {a} {places} with {b} {things} each.",
+          "how many {things} is that( in all|)?", kGroups, "That is {r} {rthings}.", Goods::any, Scale::groups},
+    Frame{"groups", "axb", "each of {a} children [=gets|got] {b} {things}.",
+          "how many {things} (is that|do they get)( in all|)?", kGroups, "That is {r} {rthings}.", Goods::any,
+          Scale::groups},
+    Frame{"groups", "axb", "{A} {take} {b} {things} (every|each) day for {a} days.",
+          "how many( {things}|) is that( in all|)?", "{a} days of {b} means multiply.", "That is {r} {rthings}.",
+          Goods::any, Scale::groups},
+    Frame{"groups", "axb", "one pack (has|holds) {b} {things}.", "how many {things} are in {a} packs?", kGroups,
+          "There {are} {r} {rthings}.", Goods::any, Scale::groups},
+    Frame{"price", "axb", "{A} [buy|buys|bought] {a} {things} (for|that cost) {b} {dollars} each.",
+          "how much [>do|does|did] {A.he} pay?", "{a} times {b} means multiply.", "{A} [pay|pays|paid] {r} {dollars}.",
+          Goods::any, Scale::groups},
+    Frame{"price", "axb", "one {thing} costs {b} {dollars}.", "how much do {a} {things} cost?",
+          "{a} times {b} means multiply.", "{a} {things} cost {r} {dollars}.", Goods::any, Scale::groups}};
+
+}  // namespace
+
+std::span<const Frame> total_frames() { return kFrames; }
+
+}  // namespace k3::train
