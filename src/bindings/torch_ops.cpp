@@ -1,6 +1,8 @@
 // torch.ops.k3: every operator of src/ops callable from Python, with autograd (tests/interop/test_torch_ops.py shows the use).
 //   torch.ops.load_library("build/release/libk3_torch_ops.so"); torch.ops.k3.kda(q, k, v, g, beta, [0, 7, 19], None, True, "chunk")
 // Rows are given as cu_seqlens, a list of ints [rows + 1]. Shapes and precision: the header of each operator.
+#include <torch/library.h>
+
 #include "base/error.h"
 #include "ops/attn_res/attn_res.h"
 #include "ops/experts/experts.h"

@@ -53,7 +53,7 @@ Json as_json(const train::Document& document) {
   return out;
 }
 
-struct GenerateFlags {
+struct DocumentFlags {
   std::string name, split = "train", out, filler;
   std::int64_t count = 10;
   std::uint64_t seed = 1;
@@ -72,7 +72,7 @@ std::shared_ptr<const train::Filler> read_filler(const std::string& path) {
   return std::make_shared<const train::Filler>(train::make_filler(books));
 }
 
-void generate(const GenerateFlags& flags) {
+void generate_documents(const DocumentFlags& flags) {
   if (flags.list) {
     for (const train::GeneratorName& generator : train::generator_names())
       fmt::print("{:<20} {}\n", generator.name, generator.summary);
@@ -203,24 +203,24 @@ void add_data(CLI::App& app) {
       "  k3 data generate wordproblems --count 3 --render documents as the model sees them\n"
       "  k3 data vocab --ranks 3840 --split-digits --generate tools=5000 --out my-model books.jsonl.zst");
 
-  auto generate_flags = std::make_shared<GenerateFlags>();
+  auto document_flags = std::make_shared<DocumentFlags>();
   auto* make = data->add_subcommand("generate", "print documents of a generator, one JSON object a line");
-  make->add_option("NAME", generate_flags->name, "generator; --list shows them");
-  make->add_flag("--list", generate_flags->list, "list the generators");
-  make->add_option("--count", generate_flags->count, "documents")->check(CLI::Range(1, 1 << 30))->capture_default_str();
-  make->add_option("--seed", generate_flags->seed, "the same seed gives the same documents")->capture_default_str();
-  make->add_option("--split", generate_flags->split, "train or heldout; no problem is in both")
+  make->add_option("NAME", document_flags->name, "generator; --list shows them");
+  make->add_flag("--list", document_flags->list, "list the generators");
+  make->add_option("--count", document_flags->count, "documents")->check(CLI::Range(1, 1 << 30))->capture_default_str();
+  make->add_option("--seed", document_flags->seed, "the same seed gives the same documents")->capture_default_str();
+  make->add_option("--split", document_flags->split, "train or heldout; no problem is in both")
       ->check(CLI::IsMember({"train", "heldout"}))
       ->capture_default_str();
-  make->add_option("--filler", generate_flags->filler, "jsonl of books to hide passkeys in");
-  make->add_option("--out", generate_flags->out, "file to write (default: standard output)");
-  make->add_flag("--render", generate_flags->rendered, "as text with control tokens instead of JSON");
+  make->add_option("--filler", document_flags->filler, "jsonl of books to hide passkeys in");
+  make->add_option("--out", document_flags->out, "file to write (default: standard output)");
+  make->add_flag("--render", document_flags->rendered, "as text with control tokens instead of JSON");
   make->footer(
       "Examples:\n"
       "  k3 data generate arithmetic --count 5\n"
       "  k3 data generate tools --count 100 --split heldout --seed 7 --out tools.jsonl\n"
       "  k3 data generate passkey-long --count 1 --filler books.jsonl.zst --render");
-  make->callback([generate_flags] { generate(*generate_flags); });
+  make->callback([document_flags] { generate_documents(*document_flags); });
 
   auto vocab_flags = std::make_shared<VocabFlags>();
   auto* vocab = data->add_subcommand("vocab", "train a BPE vocabulary: tiktoken.model and tokenizer_config.json");

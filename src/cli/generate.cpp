@@ -52,7 +52,7 @@ void show(std::string_view text) {
   std::fflush(stdout);
 }
 
-Generated run(const GenerateFlags& flags, const Model& model, const Tokenizer* tokenizer, const std::vector<std::int64_t>& ids, bool ids_out) {
+Generated run_prompt(const GenerateFlags& flags, const Model& model, const Tokenizer* tokenizer, const std::vector<std::int64_t>& ids, bool ids_out) {
   Generated result;
   StatePool pool = StatePool::make(model.config, 1, static_cast<std::int64_t>(ids.size()) + flags.max_tokens, model.device(), model.dtype());
   std::optional<StreamDecoder> decoder;
@@ -149,7 +149,7 @@ void generate(GenerateFlags& flags) {
   const std::vector<std::int64_t> ids = prompt_ids(flags, text);
   check_prompt(config, ids, flags.max_tokens);
   const Model model = open_model(flags.model);
-  const Generated result = run(flags, model, text, ids, ids_out);
+  const Generated result = run_prompt(flags, model, text, ids, ids_out);
   if (flags.json) {
     print_json(flags, result, text, ids);
   } else {

@@ -13,12 +13,12 @@
 namespace k3::cli {
 namespace {
 
-struct Options {
+struct InspectOptions {
   std::string model, config;
   bool json = false;
 };
 
-void run(const Options& options) {
+void inspect(const InspectOptions& options) {
   if (options.model.empty() == options.config.empty())
     throw_user("k3 inspect: give either a model folder or --config FILE");
   const std::filesystem::path path = options.model.empty() ? options.config : options.model;
@@ -34,7 +34,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_inspect(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<InspectOptions>();
   CLI::App* command = app.add_subcommand("inspect", "architecture, parameters, bytes and cache sizes of a model");
   command->add_option("MODEL", options->model,
                       "folder with config.json and safetensors; every tensor is checked against the config");
@@ -47,7 +47,7 @@ void add_inspect(CLI::App& app) {
       "  k3 inspect --config configs/kimi-k3.json --json | jq .active_parameters\n"
       "Active parameters are those read for one text token: all but the embedding table, the vision tower and the "
       "experts not chosen.");
-  command->callback([options] { run(*options); });
+  command->callback([options] { inspect(*options); });
 }
 
 }  // namespace k3::cli

@@ -94,7 +94,7 @@ void write(const std::string& out, std::map<std::string, Tensor>& tensors, const
   write_safetensors(out, specs, data, {{"format", "pt"}, {"model", model_folder(flags.model).string()}, {"dtype", flags.model.dtype}});
 }
 
-void run(const LogitsFlags& flags) {
+void logits(const LogitsFlags& flags) {
   const std::string source = flags.ids_file.empty() ? "--ids" : flags.ids_file;
   const std::vector<std::int64_t> ids = parse_ids(flags.ids_file.empty() ? flags.ids : read_file(flags.ids_file), source);
   check_prompt(read_config(model_folder(flags.model)), ids, 0);
@@ -129,7 +129,7 @@ void add_logits(CLI::App& app) {
       "  k3 logits --ids \"$(k3 tokenize --text 'Hello')\" --out hello.safetensors");
   command->callback([flags, ids, file] {
     if (ids->count() + file->count() == 0) throw_user("give token ids with --ids 1,2,3 or --ids-file F");
-    run(*flags);
+    logits(*flags);
   });
 }
 

@@ -15,7 +15,7 @@
 namespace k3::cli {
 namespace {
 
-struct Options {
+struct NewOptions {
   std::string like, config, out;
   std::vector<std::string> settings;
   std::uint64_t seed = 0;
@@ -23,7 +23,7 @@ struct Options {
   double shard_gb = 5.0;
 };
 
-ModelConfig wanted_config(const Options& options) {
+ModelConfig wanted_config(const NewOptions& options) {
   if (options.like.empty() == options.config.empty()) throw_user("k3 new: give either --like or --config");
   ModelConfig config;
   if (options.like == "kimi-k3") config = kimi_k3_config();
@@ -35,7 +35,7 @@ ModelConfig wanted_config(const Options& options) {
   return config;
 }
 
-void run(const Options& options) {
+void create(const NewOptions& options) {
   if (options.shard_gb < 0.001) throw_user("--shard-gb {}: must be at least 0.001", options.shard_gb);
   const ModelConfig config = wanted_config(options);
   const TensorTotals totals = count_tensors(config, expected_tensors(config));
@@ -55,7 +55,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_new(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<NewOptions>();
   CLI::App* command = app.add_subcommand("new", "write a random checkpoint of any size in the published layout");
   command->add_option("--like", options->like, "published architecture to start from: kimi-k3 or kimi-linear (the 48B)")
       ->check(CLI::IsMember({"kimi-k3", "kimi-linear"}));
@@ -81,7 +81,7 @@ void add_new(CLI::App& app) {
       "When num_hidden_layers is set, layers follow the published pattern: three KDA, one MLA, the last one MLA. Token "
       "ids keep their\n"
       "distance from the end of the vocabulary. No tokenizer is written. Memory needed: 64 MB, whatever the size.");
-  command->callback([options] { run(*options); });
+  command->callback([options] { create(*options); });
 }
 
 }  // namespace k3::cli

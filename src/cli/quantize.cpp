@@ -13,13 +13,13 @@
 namespace k3::cli {
 namespace {
 
-struct Options {
+struct QuantizeOptions {
   std::string in, out;
   bool dequantize = false;
   double shard_gb = 5.0;
 };
 
-void run(const Options& options) {
+void quantize(const QuantizeOptions& options) {
   if (options.shard_gb < 0.001) throw_user("--shard-gb {}: must be at least 0.001", options.shard_gb);
   const auto start = std::chrono::steady_clock::now();
   ConvertReport report;
@@ -39,7 +39,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_quantize(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<QuantizeOptions>();
   CLI::App* command =
       app.add_subcommand("quantize", "pack the routed experts of a checkpoint in MXFP4, as the K3 release does");
   command->add_option("IN", options->in, "folder with config.json and safetensors")->required();
@@ -54,7 +54,7 @@ void add_quantize(CLI::App& app) {
       "byte for byte.\n"
       "Scale of 32 columns: 2^(floor(log2(max)) - 2); values round to the nearest code, ties to even, and saturate at "
       "6 times the scale.");
-  command->callback([options] { run(*options); });
+  command->callback([options] { quantize(*options); });
 }
 
 }  // namespace k3::cli

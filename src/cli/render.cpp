@@ -16,7 +16,7 @@ struct RenderOptions {
   bool ids = false;
 };
 
-void run(const RenderOptions& options) {
+void render_conversation(const RenderOptions& options) {
   const Conversation conversation =
       parse_conversation(read_input(options.file), options.file == "-" ? "standard input" : options.file);
   std::optional<ChatFormat> format;
@@ -57,7 +57,7 @@ void add_render(CLI::App& app) {
       "Fields: messages, tools, tool_choice, thinking, thinking_effort, response_format, add_generation_prompt; an "
       "image part also\n"
       "carries width and height in pixels. Fields of a chat request that only steer sampling are skipped.");
-  command->callback([options] { run(*options); });
+  command->callback([options] { render_conversation(*options); });
 }
 
 }  // namespace k3::cli

@@ -31,7 +31,7 @@ void on_signal(int number) {
   std::signal(number, SIG_DFL);  // a second signal ends the program at once
 }
 
-struct Arguments {
+struct TrainArguments {
   std::string recipe, out, device, dtype;
   std::vector<std::string> settings;
   bool resume = false;
@@ -45,7 +45,7 @@ at::Device device_of(const std::string& name) {
   return at::Device(at::kCUDA, 0);
 }
 
-void run(const Arguments& arguments) {
+void train_recipe(const TrainArguments& arguments) {
   std::vector<train::Setting> settings;
   for (const std::string& setting : arguments.settings) settings.push_back(train::parse_setting(setting));
   if (!arguments.dtype.empty()) settings.emplace_back("train.dtype", arguments.dtype);
@@ -78,7 +78,7 @@ void run(const Arguments& arguments) {
 }  // namespace
 
 void add_train(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command = app.add_subcommand("train", "train a model from a recipe");
   command->add_option("recipe", arguments->recipe, "TOML file")->required();
   command
@@ -94,7 +94,7 @@ void add_train(CLI::App& app) {
   command->add_option("--max-seconds", arguments->max_seconds, "stop with a checkpoint after so many seconds")
       ->check(CLI::PositiveNumber);
   command->footer(kTrainExamples);
-  command->callback([arguments] { run(*arguments); });
+  command->callback([arguments] { train_recipe(*arguments); });
 }
 
 }  // namespace k3::cli

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/autograd.h"
+
 namespace k3::train {
 namespace {
 

@@ -1,5 +1,6 @@
 #include "train/trainee.h"
 
+#include "base/autograd.h"
 #include "base/error.h"
 #include "train/loss.h"
 

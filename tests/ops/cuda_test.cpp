@@ -1,4 +1,5 @@
 // Operators on a GPU against the same operators in fp64 on the CPU, forward and gradients. Skipped where there is no GPU.
+#include "base/autograd.h"
 #include "ops/attn_res/attn_res.h"
 #include "ops/experts/experts.h"
 #include "ops/glu/glu.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/tensor.h"
+#include "base/autograd.h"
 
 namespace k3::test {
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/autograd.h"
+
 namespace k3::train {
 namespace {
 
