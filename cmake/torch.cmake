@@ -48,8 +48,10 @@ add_library(torch_libraries INTERFACE)
 target_compile_options(torch_libraries INTERFACE "SHELL:-idirafter ${K3_TORCH_DIR}/include")
 target_compile_definitions(torch_libraries INTERFACE _GLIBCXX_USE_CXX11_ABI=${K3_TORCH_ABI})
 target_link_directories(torch_libraries INTERFACE ${K3_TORCH_DIR}/lib)
-# libtorch_cpu.so exports its own copy of std::filesystem; with another gcc its remove_all crashes. libstdc++ goes first, so every call finds the right one.
-target_link_options(torch_libraries INTERFACE -Wl,--push-state,--no-as-needed -lstdc++ -Wl,--pop-state)
+# libtorch_cpu.so exports its own copy of std::filesystem; with another gcc its remove_all crashes. libstdc++ goes first, so every call finds the
+# right one; by its path, because g++ moves -lstdc++ to the end.
+execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.so.6 OUTPUT_VARIABLE libstdcxx OUTPUT_STRIP_TRAILING_WHITESPACE)
+target_link_libraries(torch_libraries INTERFACE ${libstdcxx})
 target_link_options(torch_libraries INTERFACE -Wl,-rpath,${K3_TORCH_DIR}/lib)
 if(K3_TORCH_HAS_CUDA)
   # torch_cuda registers its operators when it is loaded, so it must not be dropped as unused.
