@@ -1,7 +1,6 @@
-// torch::autograd::Function, for operators with a backward pass of their own, and torch::autograd::grad.
+// torch::autograd::grad: gradients of outputs with respect to inputs.
 #pragma once
 
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "base/tensor.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/autograd.h"
+#include "base/autograd_function.h"
 
 namespace k3::train {
 namespace {

@@ -224,3 +224,12 @@ def nano(binary):
 def test_the_bundled_model_answers(k3, nano):
     assert "42" in k3("chat", "What is 17 + 25?")
     assert "42" in k3("chat", "Tom has 17 apples and buys 25 more. How many apples does Tom have?")
+
+
+def test_filesystem_is_the_compiler_s_own(binary):
+    """libtorch_cpu.so exports another gcc's std::filesystem, whose remove_all crashes in a program that this gcc compiled."""
+    done = subprocess.run([str(binary), "--version"], capture_output=True, text=True, timeout=60,
+                          env=os.environ | {"LD_DEBUG": "bindings", "LD_BIND_NOW": "1"})
+    bound = re.findall(rf"binding file {re.escape(str(binary))} \[0\] to (\S+) \[0\]: normal symbol `(_ZN\w*St10filesystem\w*)'", done.stderr)
+    assert any("remove_all" in symbol for _, symbol in bound)
+    assert {library for library, _ in bound if "libstdc++" not in library} <= {str(binary)}

@@ -2,7 +2,7 @@
 // packed codes (decoded row by row on the CPU, expert by expert on a GPU), bf16 on a GPU (one grouped kernel), anything else (a product per expert).
 #include "ops/experts/experts.h"
 
-#include "base/autograd.h"
+#include "base/autograd_function.h"
 #include "base/error.h"
 #include "kernels/cpu/mxfp4_matmul.h"
 #include "ops/mxfp4/mxfp4.h"

@@ -1,6 +1,6 @@
 #include "ops/short_conv/short_conv_cuda.h"
 
-#include "base/autograd.h"
+#include "base/autograd_function.h"
 #include "base/error.h"
 
 #ifdef K3_WITH_CUDA
