@@ -39,4 +39,5 @@ if(cuda_sources)
   add_library(k3_cuda_kernels STATIC ${cuda_sources})
   target_include_directories(k3_cuda_kernels PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_compile_options(k3_cuda_kernels PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -lineinfo -Xcompiler=-Wall>)
+  add_subdirectory(learn/kda)  # target learn_kda, built on request
 endif()

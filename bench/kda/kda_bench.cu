@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/kda/chunk_hopper.cuh"
 #include "kernels/cuda/kda/chunk_workspace.cuh"
 #include "kernels/cuda/kda/kda.h"
 #include "kernels/cuda/kda/prefill.h"
@@ -103,6 +104,11 @@ double copy_bytes_per_us() {  // read + written
   REQUIRE_CUDA(cudaFree(p));
   return 2.0 * bytes / t.median;
 }
+int sm_count() {
+  int count = 0;
+  REQUIRE_CUDA(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0));
+  return count;
+}
 double ceiling = 0;
 void report(const std::string& what, const Timing& t, double bytes) {
   const double floor = bytes / ceiling;
@@ -167,8 +173,10 @@ std::vector<int> packed_lengths(int total) {  // 100 .. 4096 tokens, the tail sh
 
 void train_case(const std::string& name, const std::vector<int>& lengths, int heads, int dim) {
   Core core(lengths, heads, dim, -5.f, 0.f, true);
-  std::printf("%s: %lld tokens in %zu sequences, %d heads, dim %d; workspaces %.2f GB kept, %.2f GB\n", name.c_str(),
+  std::printf("%s: %lld tokens in %zu sequences, %d heads, dim %d; %s kernels; workspaces %.2f GB kept, %.2f GB\n",
+              name.c_str(),
               static_cast<long long>(core.in.shape.tokens), lengths.size(), heads, dim,
+              chunk_path(core.in.shape, core.in.type) == ChunkPath::hopper ? "hopper" : "plain",
               forward_workspace_bytes(core.in.shape, Keep::for_backward) * 1e-9,
               backward_workspace_bytes(core.in.shape, true) * 1e-9);
   report(name + " forward", time_of([&] { core.forward(Keep::nothing); }), core.forward_bytes());
@@ -179,17 +187,14 @@ void train_case(const std::string& name, const std::vector<int>& lengths, int he
          core.forward_bytes() + core.backward_bytes());
 }
 // Each kernel of forward and backward alone; a floor of the bytes it reads and writes, workspace included.
-void parts_case(const std::string& name, const std::vector<int>& lengths, int heads, int dim) {
-  Core core(lengths, heads, dim, -5.f, 0.f, true);
-  core.forward(Keep::for_backward), core.backward(true);
+void plain_parts(Core& core, const std::string& name) {
   ChunkWorkspace w;
   BackwardWorkspace gradients;
   place(w, core.in.shape, Keep::for_backward, core.kept);
   place(gradients, core.in.shape, core.workspace);
-  core.back.kept = core.kept;
-  const double tile = core.values, wide = 4 * tile, narrow = 2 * tile, square = 4.0 * tile / dim * kChunk,
-               states = wide / kChunk * dim;
-  report(name + " plan", time_of([&] { REQUIRE_CUDA(launch_plan(core.in, w, nullptr)); }), 1e4);
+  const double tile = core.values, wide = 4 * tile, narrow = 2 * tile, square = 4.0 * tile / core.in.shape.dim * kChunk,
+               states = wide / kChunk * core.in.shape.dim;
+  report(name + " plan", time_of([&] { REQUIRE_CUDA(launch_plan(core.in, kChunk, w.chunk_starts, nullptr, 0, nullptr)); }), 1e4);
   report(name + " factors", time_of([&] { REQUIRE_CUDA(launch_factors(core.in, w, nullptr)); }),
          3 * narrow + 5 * wide + 2 * square);
   report(name + " scan, kept", time_of([&] { REQUIRE_CUDA(launch_scan(core.in, &core.out, w, nullptr)); }),
@@ -198,6 +203,36 @@ void parts_case(const std::string& name, const std::vector<int>& lengths, int he
          4 * wide + square + states + narrow);
   report(name + " gradients", time_of([&] { REQUIRE_CUDA(launch_gradients(core.back, w, gradients, nullptr)); }),
          7 * narrow + 4 * wide + square + 2 * states);
+}
+void hopper_chunk_parts(Core& core, const std::string& name) {
+  hopper::Workspace w;
+  hopper::Gradients gradients;
+  hopper::place(w, core.in.shape, Keep::for_backward, core.kept);
+  hopper::place(gradients, core.in.shape, core.workspace);
+  const double tile = core.values, wide = 4 * tile, narrow = 2 * tile,
+               square = 2 * tile / core.in.shape.dim * hopper::kTokens,
+               states = 2 * tile / hopper::kTokens * core.in.shape.dim;
+  report(name + " plan", time_of([&] { REQUIRE_CUDA(hopper::launch_plan(core.in, w, nullptr)); }),
+         1e4);
+  report(name + " range of v", time_of([&] { REQUIRE_CUDA(hopper::launch_value_range(core.in, w, nullptr)); }), narrow);
+  report(name + " factors", time_of([&] { REQUIRE_CUDA(hopper::launch_factors(core.in, w, nullptr)); }),
+         7 * narrow + wide + 2 * square);
+  report(name + " scan, kept", time_of([&] { REQUIRE_CUDA(hopper::launch_scan(core.in, &core.out, w, nullptr)); }),
+         6 * narrow + square + states);
+  report(name + " range of dO",
+         time_of([&] { REQUIRE_CUDA(hopper::launch_gradient_range(core.back, w, gradients, nullptr)); }), narrow);
+  report(name + " scan back",
+         time_of([&] { REQUIRE_CUDA(hopper::launch_scan_backward(core.back, w, gradients, nullptr)); }),
+         5 * narrow + 2 * square + states);
+  report(name + " gradients", time_of([&] { REQUIRE_CUDA(hopper::launch_gradients(core.back, w, gradients, nullptr)); }),
+         9 * narrow + 2 * wide + 2 * states);
+}
+void parts_case(const std::string& name, const std::vector<int>& lengths, int heads, int dim) {
+  Core core(lengths, heads, dim, -5.f, 0.f, true);
+  core.forward(Keep::for_backward), core.backward(true);
+  core.back.kept = core.kept;
+  if (chunk_path(core.in.shape, core.in.type) == ChunkPath::hopper) hopper_chunk_parts(core, name);
+  else plain_parts(core, name);
 }
 void prefill_case(const std::string& name, const std::vector<int>& lengths, int heads, int dim, float low, float high) {
   Core core(lengths, heads, dim, low, high, false);
@@ -216,7 +251,7 @@ struct Layer {  // raw projections of `rows` rows of `tokens` tokens, weights, a
   Layer(int rows, int heads, int tokens, int committed, float logit_low = -4.f, float logit_high = 4.f) {
     constexpr int kDim = 128;
     width = static_cast<std::int64_t>(heads) * kDim, all = static_cast<std::int64_t>(rows) * tokens * width;
-    a.rows = rows, a.heads = heads, a.dim = kDim;
+    a.rows = rows, a.heads = heads, a.dim = kDim, a.longest = tokens;
     std::vector<int> starts(rows + 1), slots(rows), commits(rows, committed);
     for (int r = 0; r <= rows; ++r) starts[r] = r * tokens;
     for (int r = 0; r < rows; ++r) slots[r] = rows - 1 - r;
@@ -260,19 +295,28 @@ void hopper_case(const std::string& name, int rows, int heads, int tokens, float
   void* workspace = allocate<char>(prefill_workspace_bytes(tokens, rows, heads));
   report(name, time_of([&] { REQUIRE_CUDA(prefill(layer.a, tokens, workspace, nullptr)); }), layer.bytes());
 }
-void hopper_parts(int rows, int heads, int tokens) {  // both kernels alone, then slabs of several sizes
+// Both kernels alone, the split's kernels alone, then slabs of several sizes.
+void hopper_parts(int rows, int heads, int tokens) {
   Layer layer(rows, heads, tokens, 0);
+  const std::string size = " T" + std::to_string(tokens) + " H" + std::to_string(heads);
   const std::int64_t all = std::int64_t{1} << 40;
-  void* workspace = allocate<char>(prefill_workspace_bytes(tokens, rows, heads, all));
-  const prefill_detail::Slab slab{0, (tokens + 63) / 64, static_cast<unsigned char*>(workspace)};
-  const double blocks = static_cast<double>(rows) * slab.chunks * heads * prefill_detail::kBlockBytes;
-  report("prefill factors alone",
+  const int chunks = (tokens + 63) / 64, segments = prefill_detail::plan_segments(chunks, rows, heads, sm_count());
+  auto* workspace = allocate<unsigned char>(prefill_workspace_bytes(tokens, rows, heads, all));
+  const prefill_detail::Slab slab{0, chunks, workspace};
+  const double blocks = static_cast<double>(rows) * chunks * heads * prefill_detail::kBlockBytes;
+  const prefill_detail::Split split = prefill_detail::place_split(
+      chunks, segments, rows, heads, workspace + prefill_workspace_bytes(tokens, rows, heads, all, 1));
+  report("prefill factors alone" + size,
          time_of([&] { REQUIRE_CUDA(prefill_detail::launch_factors(layer.a, slab, nullptr)); }),
          layer.all * 8.0 + blocks);
-  report("prefill state alone", time_of([&] { REQUIRE_CUDA(prefill_detail::launch_state(layer.a, slab, nullptr)); }),
+  if (segments > 1)
+    report("prefill pairs of " + std::to_string(segments) + " segments alone" + size,
+           time_of([&] { REQUIRE_CUDA(prefill_detail::launch_split(layer.a, slab, split, nullptr)); }), blocks * 2 / 3);
+  report("prefill state alone" + size,
+         time_of([&] { REQUIRE_CUDA(prefill_detail::launch_state(layer.a, slab, split, nullptr)); }),
          layer.all * 4.0 + blocks);
   for (std::int64_t megabytes : {16, 32, 64, 128, 256, 1024})
-    report("prefill in slabs of " + std::to_string(megabytes) + " MB",
+    report("prefill in slabs of " + std::to_string(megabytes) + " MB" + size,
            time_of([&] { REQUIRE_CUDA(prefill(layer.a, tokens, workspace, nullptr, megabytes << 20)); }),
            layer.bytes());
 }
@@ -301,11 +345,17 @@ std::vector<Bench> benches() {
          hopper_case("prefill T8192 H96, conv gate norm fused", 1, 96, 8192);
          hopper_case("prefill T8192 H96, long memory", 1, 96, 8192, -12.f, -8.f);
        }},
-      {"hopper-parts", [] { hopper_parts(1, 96, 8192); }},
+      {"hopper-parts", [] { hopper_parts(1, 96, 8192), hopper_parts(1, 12, 8192); }},
+      {"hopper-1m", [] { hopper_case("prefill one sequence of 1M tokens H12", 1, 12, 1 << 20); }},
       {"hopper-h32", [] { hopper_case("prefill T8192 H32", 1, 32, 8192); }},
-      {"hopper-h12", [] { hopper_case("prefill T8192 H12", 1, 12, 8192); }},
+      {"hopper-h12",
+       [] {
+         hopper_case("prefill T8192 H12", 1, 12, 8192);
+         hopper_case("prefill T8192 H12, long memory", 1, 12, 8192, -12.f, -8.f);
+       }},
       {"hopper-4xh96", [] { hopper_case("prefill 4 x 8192 H96", 4, 96, 8192); }},
       {"train-h96", [] { train_case("train T8192 H96 D128", {8192}, 96, 128); }},
+      {"train-h96-parts", [] { parts_case("train T8192 H96 D128", {8192}, 96, 128); }},
       {"prefill-h96",
        [] {
          prefill_case("plain prefill T8192 H96 D128", {8192}, 96, 128, -5.f, 0.f);

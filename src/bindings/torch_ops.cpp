@@ -8,6 +8,7 @@
 #include "ops/experts/experts.h"
 #include "ops/glu/glu.h"
 #include "ops/kda/kda.h"
+#include "ops/kda/kda_step.h"
 #include "ops/mla/mla.h"
 #include "ops/mxfp4/mxfp4.h"
 #include "ops/norm/norm.h"
@@ -46,6 +47,17 @@ std::tuple<Tensor, Tensor> kda(const Tensor& q, const Tensor& k, const Tensor& v
   return {result.out, result.state};
 }
 
+Tensor kda_step(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& z, const Tensor& b, const Tensor& gate, const Tensor& taps,
+                const Tensor& a_log, const Tensor& dt_bias, const Tensor& norm_weight, std::optional<double> lower_bound, double norm_eps,
+                const Tensor& state, const Tensor& window, at::IntArrayRef cu_seqlens, at::IntArrayRef slots) {
+  RowPlan plan = rows(cu_seqlens);
+  plan.slots = slots.vec();
+  const ops::KdaStep step{q, k, v, z, b, gate, taps, a_log, dt_bias, norm_weight, lower_bound, norm_eps, state, window};
+  TORCH_CHECK(ops::kda_step_takes(step, plan), "kda_step: needs CUDA tensors in bf16 or fp32 (state fp32), dim 32, 64 or 128, rows of up to ",
+              ops::kKdaStepTokens, " tokens (any length: bf16, dim 128, bounded gate, Hopper) and no gradients");
+  return ops::kda_step(step, plan);
+}
+
 std::tuple<Tensor, Tensor, Tensor, Tensor> route(const Tensor& h, const Tensor& weight, const Tensor& bias, std::int64_t k, bool renormalize,
                                                  double scaling_factor) {
   const ops::Routing routing = ops::route(h, weight, bias, k, renormalize, scaling_factor);
@@ -73,6 +85,8 @@ TORCH_LIBRARY(k3, m) {
   m.def("short_conv(Tensor u, Tensor taps, int[] cu_seqlens, Tensor? window) -> (Tensor, Tensor)", &short_conv);
   m.def("kda_gate(Tensor z, Tensor a_log, Tensor dt_bias, float? lower_bound) -> Tensor", &ops::kda_gate);
   m.def("kda(Tensor q, Tensor k, Tensor v, Tensor g, Tensor beta, int[] cu_seqlens, Tensor? state, bool bounded, str form) -> (Tensor, Tensor)", &kda);
+  m.def("kda_step(Tensor q, Tensor k, Tensor v, Tensor z, Tensor b, Tensor gate, Tensor taps, Tensor a_log, Tensor dt_bias, Tensor norm_weight, "
+        "float? lower_bound, float norm_eps, Tensor(a!) state, Tensor(b!) window, int[] cu_seqlens, int[] slots) -> Tensor", &kda_step);
   m.def("mla_packed(Tensor q, Tensor latent, Tensor kv_b, int nope, int rope, int value, int[] cu_seqlens) -> Tensor",
         [](const Tensor& q, const Tensor& latent, const Tensor& kv_b, std::int64_t nope, std::int64_t rope, std::int64_t value,
            at::IntArrayRef cu_seqlens) { return ops::mla_packed(q, latent, kv_b, {nope, rope, value}, rows(cu_seqlens)); });

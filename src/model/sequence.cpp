@@ -1,6 +1,7 @@
 #include "model/sequence.h"
 
 #include "ops/kda/kda.h"
+#include "ops/kda/kda_step.h"
 #include "ops/mla/mla.h"
 #include "ops/norm/norm.h"
 #include "ops/precision.h"
@@ -55,8 +56,22 @@ Tensor kda_attention(const KdaWeights& weights, const ModelConfig& config, const
   const std::int64_t tokens = x.size(0), channels = kda.channels();
   const auto by_head = [&](const Tensor& y) { return y.reshape({tokens, kda.heads, kda.head_dim}); };
 
-  const Tensor u = at::cat({at::linear(x, weights.q_proj), at::linear(x, weights.k_proj), at::linear(x, weights.v_proj)}, -1);
+  const Tensor q = at::linear(x, weights.q_proj), k = at::linear(x, weights.k_proj), v = at::linear(x, weights.v_proj);
+  const Tensor decay_logits = by_head(at::linear(at::linear(x, weights.f_a_proj), weights.f_b_proj));
+  const Tensor beta_logits = at::linear(x, weights.b_proj);
+  const Tensor gate = by_head(weights.g_proj.defined() ? at::linear(x, weights.g_proj) : at::linear(at::linear(x, weights.g_a_proj), weights.g_b_proj));
   const Tensor taps = at::cat({weights.q_conv, weights.k_conv, weights.v_conv});
+  const auto project = [&](const Tensor& y) { return at::linear(y.reshape({tokens, channels}), weights.o_proj); };
+
+  if (state.pool != nullptr) {  // generation on a GPU: everything between the projections is one kernel
+    const ops::KdaStep step{by_head(q),     by_head(k),           by_head(v),      decay_logits,
+                            beta_logits,    gate,                 taps,            weights.a_log,
+                            weights.dt_bias, weights.o_norm,      kda.gate_lower_bound, config.norm_eps,
+                            state.pool->kda_state.select(0, state.layer), state.pool->conv_window.select(0, state.layer)};
+    if (ops::kda_step_takes(step, plan)) return project(ops::kda_step(step, plan));
+  }
+
+  const Tensor u = at::cat({q, k, v}, -1);
   ops::ShortConv conv;
   if (state.pool == nullptr) {
     conv = ops::short_conv(u, taps, plan, {});
@@ -70,8 +85,8 @@ Tensor kda_attention(const KdaWeights& weights, const ModelConfig& config, const
   inputs.q = ops::l2_norm(by_head(conv.out.narrow(1, 0, channels)), kL2NormEps);
   inputs.k = ops::l2_norm(by_head(conv.out.narrow(1, channels, channels)), kL2NormEps);
   inputs.v = by_head(conv.out.narrow(1, 2 * channels, channels));
-  inputs.g = ops::kda_gate(by_head(at::linear(at::linear(x, weights.f_a_proj), weights.f_b_proj)), weights.a_log, weights.dt_bias, kda.gate_lower_bound);
-  inputs.beta = at::sigmoid(ops::wide(at::linear(x, weights.b_proj)));
+  inputs.g = ops::kda_gate(decay_logits, weights.a_log, weights.dt_bias, kda.gate_lower_bound);
+  inputs.beta = at::sigmoid(ops::wide(beta_logits));
   inputs.bounded = kda.gate_lower_bound.has_value() && *kda.gate_lower_bound >= -5.0;
   ops::KdaResult result;
   if (state.pool == nullptr) {
@@ -81,10 +96,7 @@ Tensor kda_attention(const KdaWeights& weights, const ModelConfig& config, const
     result = ops::kda(inputs, plan, memory.read());
     memory.write(result.state);
   }
-
-  const Tensor gate = weights.g_proj.defined() ? at::linear(x, weights.g_proj) : at::linear(at::linear(x, weights.g_a_proj), weights.g_b_proj);
-  const Tensor y = ops::gated_rms_norm(result.out, by_head(gate), weights.o_norm, config.norm_eps);
-  return at::linear(y.reshape({tokens, channels}), weights.o_proj);
+  return project(ops::gated_rms_norm(result.out, gate, weights.o_norm, config.norm_eps));
 }
 
 Tensor mla_attention(const MlaWeights& weights, const ModelConfig& config, const Tensor& x, const RowPlan& plan, LayerState state) {

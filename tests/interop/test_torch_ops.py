@@ -1,4 +1,5 @@
 """torch.ops.k3 from Python: every operator is there, computes what its formula says and has gradients."""
+import pytest
 import torch
 
 KDA_ROWS = [0, 7, 7, 90]
@@ -79,3 +80,42 @@ def test_bad_rows_are_refused(ops):
         assert "cu_seqlens" in str(error)
     else:
         raise AssertionError("cu_seqlens that do not start with 0 were accepted")
+
+
+def test_kda_step_refuses_a_cpu(ops):
+    x = torch.zeros(2, 2, 64)
+    arguments = [x, x, x, x, torch.zeros(2, 2), x, torch.zeros(384, 4), torch.zeros(2), torch.zeros(128), torch.ones(64), -5.0, 1e-5]
+    with pytest.raises(RuntimeError, match="needs CUDA tensors"):
+        ops.kda_step(*arguments, torch.zeros(1, 2, 64, 64), torch.zeros(1, 3, 384), [0, 2], [0])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("dim, lengths", [(64, [1, 16, 0, 3]), (128, [1, 1]), (128, [150, 1, 64])])
+def test_kda_step_equals_the_operators(ops, dim, lengths):
+    """The fused layer on a GPU in bf16 against the operators it replaces, in fp64 on the CPU, from a filled state."""
+    if max(lengths) > 16 and torch.cuda.get_device_capability()[0] != 9:
+        pytest.skip("prompts need Hopper")
+    torch.manual_seed(3)
+    heads, tokens, width, slots = 3, sum(lengths), 3 * dim, [5, 2, 0, 3][: len(lengths)]
+    starts = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
+    q, k, v, z, gate = (torch.randn(tokens, heads, dim).bfloat16() for _ in range(5))
+    b = torch.randn(tokens, heads).bfloat16()
+    taps, a_log, bias, norm = torch.randn(3 * width, 4) / 2, torch.randn(heads) / 4, torch.randn(width), 1 + torch.randn(dim) / 8
+    state, window = torch.randn(6, heads, dim, dim), torch.randn(6, 3, 3 * width).bfloat16()
+
+    wide = lambda x: x.double()
+    u = torch.cat([wide(x).reshape(tokens, width) for x in (q, k, v)], -1)
+    out, new_window = ops.short_conv(u, wide(taps), starts, wide(window)[slots])
+    by_head = lambda i: out[:, i * width:(i + 1) * width].reshape(tokens, heads, dim)
+    g = ops.kda_gate(wide(z), wide(a_log), wide(bias), -5.0)
+    o, new_state = ops.kda(ops.l2_norm(by_head(0), 1e-6), ops.l2_norm(by_head(1), 1e-6), by_head(2), g, torch.sigmoid(wide(b)), starts,
+                           wide(state)[slots], True, "recurrent")
+    want = ops.gated_rms_norm(o, wide(gate), wide(norm), 1e-5)
+
+    move = lambda x: x.cuda()
+    device_state, device_window = state.cuda(), window.cuda()
+    got = ops.kda_step(*map(move, (q, k, v, z, b, gate, taps, a_log, bias, norm)), -5.0, 1e-5, device_state, device_window, starts, slots)
+    error = lambda x, y: ((x.cpu().double() - y).square().mean() / y.square().mean()).sqrt().item()
+    assert error(got, want) < 1.2e-2  # bf16: the convolution's output and the result are rounded, prompts also their operands
+    assert error(device_state[slots], new_state) < 1e-2
+    assert torch.equal(device_window.cpu()[slots], new_window.bfloat16())

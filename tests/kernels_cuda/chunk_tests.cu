@@ -1,4 +1,5 @@
-// The plain chunk form, forward and backward, against the fp64 oracle.
+// The chunk forms, forward and backward, against the fp64 oracle: bf16 inputs of dim 64 and 128 run the fp16 form where
+// the device has it, everything else the plain one.
 #include "kernels_cuda/kda_cases.h"
 #include "kernels_cuda/test.h"
 
@@ -7,21 +8,29 @@ namespace {
 
 using Lengths = std::vector<int>;
 
-std::vector<double> random_values(std::size_t count, unsigned seed, Type type) {
+std::vector<double> random_values(std::size_t count, unsigned seed, Type type, double size = 1) {
   std::mt19937 random(seed);
   std::normal_distribution<double> normal;
   std::vector<double> values(count);
   for (double& x : values)
-    x = type == Type::fp32 ? static_cast<float>(normal(random)) : round_bf16(static_cast<float>(normal(random)));
+    x = type == Type::fp32 ? static_cast<float>(size * normal(random))
+                           : round_bf16(static_cast<float>(size * normal(random)));
   return values;
 }
 
-// Limits: fp32 inputs keep 2^-21 operands; bf16 inputs mean tf32 operands (about 3e-4) and, for q, k, v gradients and
-// o, a bf16 result.
+// Limits: fp32 inputs keep 2^-21 operands; bf16 inputs mean operands of 2^-11 (tf32, fp16; about 3e-4) and, for q, k, v
+// gradients and o, a bf16 result.
+// Identical keys with decay ~ 1 and beta ~ 1 cancel: X = T^T dR is a difference of neighbours, 1/50 of dR, and k^T dS a
+// sum of 1e-2 to 3e-4 of its terms. Rounding the operands of these products to tf32 in an fp64 model moves dbeta by
+// 4e-3 .. 7e-3 (dim 32), 2e-3 .. 1.1e-2 (64) and 5e-3 .. 2.5e-2 (128) over six seeds, rounding q, k, v to bf16 alone by as
+// much; chunks of 64 tokens double the sums. fp32 inputs keep their limits there.
 struct Limits {
-  double wide, narrow;
+  double wide, narrow, dv, dbeta;
 };
-Limits limits_of(const Case& c) { return c.type == Type::fp32 ? Limits{3e-5, 3e-5} : Limits{1.5e-3, 3.5e-3}; }
+Limits limits_of(const Case& c) {
+  if (c.type == Type::fp32) return {3e-5, 3e-5, 3e-5, 6e-5};
+  return c.keys == Keys::same ? Limits{1.5e-3, 3.5e-3, 1e-2, 4e-2} : Limits{1.5e-3, 3.5e-3, 3.5e-3, 3e-3};
+}
 
 bool check_forward(Run& run, const kda::oracle::Result& want) {
   const Limits limits = limits_of(run.c);
@@ -32,16 +41,16 @@ bool check_backward(Run& run, const kda::oracle::Gradients& want) {
   const Limits limits = limits_of(run.c);
   bool good = compare("dq", read_rows(run.rows_dq), want.q, limits.narrow);
   good = compare("dk", read_rows(run.rows_dk), want.k, limits.narrow) && good;
-  good = compare("dv", read_rows(run.rows_dv), want.v, limits.narrow) && good;
+  good = compare("dv", read_rows(run.rows_dv), want.v, limits.dv) && good;
   good = compare("dg", read_rows(run.rows_dg), want.g, 2 * limits.wide) && good;
-  good = compare("dbeta", read_rows(run.rows_dbeta), want.beta, 2 * limits.wide) && good;
+  good = compare("dbeta", read_rows(run.rows_dbeta), want.beta, limits.dbeta) && good;
   return compare("d state", widen(download<float>(run.d_state)), want.state, limits.wide) && good;
 }
 
 bool chunk_case(const Case& c, Type output_type) {
   const kda::oracle::Problem p = make_problem(c);
-  const std::vector<double> d_o = random_values(p.v.size(), 7, output_type),
-                            d_final = random_values(p.state.size(), 8, Type::fp32);
+  const std::vector<double> d_o = random_values(p.v.size(), 7, output_type, c.gradient_size),
+                            d_final = random_values(p.state.size(), 8, Type::fp32, c.gradient_size);
   const kda::oracle::Result want = kda::oracle::forward(p);
   const kda::oracle::Gradients gradients = kda::oracle::backward(p, d_o, d_final);
   Run run(c, p, output_type, d_o, d_final);
@@ -123,6 +132,12 @@ void add_chunk_tests(std::vector<Test>& all) {
       Case large = with("large-state", {100}, Gate::flat);
       large.state_size = 1e3;
       add(large, false);
+      Case scaled = with("large-values", {100, 3}, Gate::moderate);  // beyond fp16
+      scaled.value_size = scaled.state_size = 1e5, scaled.gradient_size = 1e4;
+      add(scaled, false);
+      scaled = with("small-gradients", {100, 3}, Gate::moderate);  // below fp16
+      scaled.value_size = 1e3, scaled.gradient_size = 1e-6;
+      add(scaled, false, type);
       add(with("long", {1000}, Gate::flat), false);
       Case many = with("many-sequences", Lengths(700, 3), Gate::moderate);
       many.heads = 1;
@@ -146,6 +161,14 @@ void add_chunk_tests(std::vector<Test>& all) {
                           refuses([](auto& in, auto&) { in.starts = nullptr; }) &&
                           refuses([](auto& in, auto&) { in.shape.tokens = -1; }) &&
                           refuses([](auto&, auto& out) { out.o.data = nullptr; });
+                 }});
+  all.push_back({"paths", true, [] {
+                   const auto path = [](int dim, Type type) { return kda::chunk_path({4, 1, 2, dim}, type); };
+                   const kda::ChunkPath narrow = path(64, Type::bf16);
+                   std::printf("    bf16, dim 64 and 128: %s\n", narrow == kda::ChunkPath::hopper ? "hopper" : "plain");
+                   return narrow == path(128, Type::bf16) && path(32, Type::bf16) == kda::ChunkPath::plain &&
+                          path(64, Type::fp32) == kda::ChunkPath::plain &&
+                          path(128, Type::fp32) == kda::ChunkPath::plain;
                  }});
 #ifndef K3_CUDA_EMULATOR
   all.push_back({"repeat-100", false, [] {

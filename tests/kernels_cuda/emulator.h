@@ -37,6 +37,7 @@ inline Options options;
 struct Copy {
   void* to;
   const void* from;
+  std::size_t bytes = 16;
 };
 struct Fiber {
   ucontext_t context;
@@ -44,7 +45,8 @@ struct Fiber {
   bool done = false;
   int block_generation = 0, warp_generation = 0, group_generation = 0;  // barriers passed
   std::vector<std::vector<Copy>> groups;                                // committed, not yet landed
-  std::vector<Copy> open;
+  std::vector<Copy> open, bulk;                                         // of the group that is not committed
+  std::vector<std::vector<Copy>> bulk_groups;                           // bulk copies out, committed, not yet landed
 };
 struct Warp {
   int arrived = 0, generation = 0, lanes = 32;
@@ -102,7 +104,7 @@ inline void warp_barrier() {
   }
   while (warp.generation == mine) yield();
 }
-inline void land(const Copy& copy) { std::memcpy(copy.to, copy.from, 16); }
+inline void land(const Copy& copy) { std::memcpy(copy.to, copy.from, copy.bytes); }
 
 inline void enter() {
   block->body();
@@ -164,6 +166,7 @@ namespace k3::cuda {
 using std::max;
 using std::min;
 
+using emulator::bits_of;
 inline float from_bits(uint32_t bits) {
   float x;
   std::memcpy(&x, &bits, 4);
@@ -200,6 +203,8 @@ inline void tensor_core_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32
   }
 }
 inline float fast_reciprocal(float x) { return 1.f / x; }
+inline float approximate_reciprocal(float x) { return 1.f / x; }
+inline float approximate_tanh(float x) { return std::tanh(x); }
 inline float inverse_sqrt(float x) { return 1.f / std::sqrt(x); }
 inline float shuffle(float x, int lane) { return from_bits(emulator::exchange({emulator::bits_of(x)})[lane][0]); }
 inline float shuffle_xor(float x, int mask) {
@@ -223,7 +228,9 @@ void copy_async_wait() {
     groups.erase(groups.begin());
   }
 }
+inline int opaque(int x) { return x; }
 inline float fast_exp2(float x) { return std::exp2(x); }
+inline int multiprocessors() { return 2; }
 
 template <class T>
 T* shared_memory() {
@@ -271,6 +278,33 @@ inline void bulk_copy_in(uint32_t shared, const void* global, uint32_t bytes, ui
   emulator::block->barriers.at(barrier).bytes -= bytes;
   emulator::block->barriers.at(barrier).settle();
 }
+inline void bulk_copy_out(void* global, uint32_t shared, uint32_t bytes) {
+  const emulator::Copy copy{global, shared_at(shared), bytes};
+  if (emulator::options.late_copies) emulator::block->fibers[emulator::block->current].bulk.push_back(copy);
+  else emulator::land(copy);
+}
+inline void bulk_commit() {
+  emulator::Fiber& fiber = emulator::block->fibers[emulator::block->current];
+  fiber.bulk_groups.push_back(std::move(fiber.bulk));
+  fiber.bulk.clear();
+}
+template <int kPending>
+void bulk_wait_read() {
+  auto& groups = emulator::block->fibers[emulator::block->current].bulk_groups;
+  while (static_cast<int>(groups.size()) > kPending) {
+    for (const emulator::Copy& copy : groups.front()) emulator::land(copy);
+    groups.erase(groups.begin());
+  }
+}
+inline void bulk_wait_written() { bulk_wait_read<0>(); }
+inline void async_proxy_fence() {}
+inline void prefetch_l2(const void*) {}
+inline void prefetch_l2_bulk(const void*, uint32_t) {}
+inline void copy_async_8(uint32_t shared, const void* global) {
+  const emulator::Copy copy{shared_at(shared), global, 8};
+  if (emulator::options.late_copies) emulator::block->fibers[emulator::block->current].open.push_back(copy);
+  else emulator::land(copy);
+}
 inline float2 load_shared_float2(uint32_t address) { return *reinterpret_cast<float2*>(shared_at(address)); }
 inline uint2 load_shared_uint2(uint32_t address) { return *reinterpret_cast<uint2*>(shared_at(address)); }
 
@@ -313,6 +347,12 @@ void wgmma(float (&d)[kCount], const uint32_t* a, uint64_t descriptor) {
     }
     d[i] = static_cast<float>(sum);
   }
+}
+inline void load_matrices(uint32_t (&r)[4], uint32_t address) {
+  const auto table = emulator::exchange({address});
+  const int lane = emulator::block->current % 32;
+  for (int matrix = 0; matrix < 4; ++matrix)
+    std::memcpy(&r[matrix], shared_at(table[8 * matrix + lane / 4][0] + lane % 4 * 4), 4);
 }
 inline void load_transposed(uint32_t (&r)[4], uint32_t address) {
   const auto table = emulator::exchange({address});

@@ -34,6 +34,7 @@ struct Case {
   bool initial_state = true;
   bool packed = false;    // q, k, v as slices of one [tokens, 3, heads, dim] tensor, heads and tokens strided
   double state_size = 1;  // magnitude of the initial state
+  double value_size = 1, gradient_size = 1;  // of v; of the gradients of o and of the final state
 };
 
 inline float round_bf16(float x) { return __bfloat162float(__float2bfloat16(x)); }
@@ -71,7 +72,7 @@ inline kda::oracle::Problem make_problem(const Case& c, unsigned seed = 1) {
   p.q = unit_rows(false);
   p.k = unit_rows(true);
   p.v.resize(values);
-  for (double& x : p.v) x = rounded(normal(random));
+  for (double& x : p.v) x = rounded(c.value_size * normal(random));
   p.g.resize(values);
   for (std::size_t i = 0; i < values; ++i) {
     const int channel = static_cast<int>(i % c.dim), head = static_cast<int>(i / c.dim % c.heads);

@@ -28,8 +28,10 @@ struct Gradients {
 // One token of one head; S [dim, dim] is updated; returns u in `u`, the output in `o`.
 inline void step(int dim, double scale, double* S, const double* q, const double* k, const double* v, const double* g,
                  double beta, double* u, double* o) {
-  for (int i = 0; i < dim; ++i)
-    for (int j = 0; j < dim; ++j) S[i * dim + j] *= std::exp(g[i]);
+  for (int i = 0; i < dim; ++i) {
+    const double alpha = std::exp(g[i]);
+    for (int j = 0; j < dim; ++j) S[i * dim + j] *= alpha;
+  }
   for (int j = 0; j < dim; ++j) {
     double seen = 0;
     for (int i = 0; i < dim; ++i) seen += S[i * dim + j] * k[i];
@@ -87,11 +89,13 @@ inline Gradients backward(const Problem& p, const std::vector<double>& d_o, cons
             out.q[at + i] += p.scale * after[i * D + j] * d_o[at + j];
             dS[i * D + j] += p.scale * p.q[at + i] * d_o[at + j];
           }
+        std::vector<double> weight(D);
+        for (int i = 0; i < D; ++i) weight[i] = std::exp(p.g[at + i]) * p.k[at + i];
         for (int j = 0; j < D; ++j) {
           du[j] = seen[j] = 0;
           for (int i = 0; i < D; ++i) {
             du[j] += dS[i * D + j] * p.k[at + i];
-            seen[j] += std::exp(p.g[at + i]) * before[i * D + j] * p.k[at + i];
+            seen[j] += weight[i] * before[i * D + j];
           }
           out.v[at + j] = p.beta[token] * du[j];
           out.beta[token] += du[j] * (p.v[at + j] - seen[j]);

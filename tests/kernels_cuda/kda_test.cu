@@ -14,6 +14,12 @@ int main(int argc, char** argv) {
   testing::add_chunk_tests(all);
   testing::add_step_tests(all);
   testing::add_prefill_tests(all);
+  testing::add_extreme_tests(all);
+  testing::add_recorded_tests(all);
+  testing::add_repeat_tests(all);
+  testing::add_agreement_tests(all);
+  testing::add_large_tests(all);
+  testing::add_large_training_tests(all);
 #ifdef K3_CUDA_EMULATOR
   const bool emulated = true;
 #else

@@ -83,27 +83,134 @@ bool on_hopper() {
   return properties.major == 9 && properties.minor == 0;
 #endif
 }
-bool prefill_case(const StepCase& c, std::int64_t slab_bytes) {
-  if (!on_hopper()) return std::printf("    skipped: needs sm_90\n"), true;
-  const Inputs in = make_inputs(c, 9);
-  const Expected want = oracle(c, in);
+// Twice, equal bit for bit, and against the oracle. What it wrote, for further comparison.
+struct Outcome {
+  std::vector<double> y, state;
+  bool good = true;
+};
+Outcome run_prefill(const StepCase& c, const Inputs& in, const Expected& want, std::int64_t slab_bytes, int segments,
+                    double y_limit, double state_limit) {
   const int longest = *std::max_element(c.lengths.begin(), c.lengths.end()), rows = static_cast<int>(c.lengths.size());
   std::vector<std::vector<char>> first;
-  bool good = true;
+  Outcome out;
   for (int turn = 0; turn < 3; ++turn) {
     Device device(c, in);
-    Buffer workspace(kda::prefill_workspace_bytes(longest, rows, c.heads, slab_bytes));
-    REQUIRE_CUDA(kda::prefill(device.a, longest, workspace.data(), nullptr, slab_bytes));
+    Buffer workspace(kda::prefill_workspace_bytes(longest, rows, c.heads, slab_bytes, segments));
+    REQUIRE_CUDA(kda::prefill(device.a, longest, workspace.data(), nullptr, slab_bytes, segments));
     synchronize();
     std::vector<std::vector<char>> bits{download<char>(device.y), download<char>(device.state),
                                         download<char>(device.window)};
     if (turn == 0) {
-      good = check_step(device, in, want, 8e-3, 7e-3);
+      out = {read_rows(device.rows_y), widen(download<float>(device.state)),
+             check_step(device, in, want, y_limit, state_limit)};
       first = bits;
     } else if (bits != first) {
       std::printf("    FAIL run %d differs from the first\n", turn);
+      out.good = false;
+    }
+  }
+  return out;
+}
+bool prefill_case(const StepCase& c, std::int64_t slab_bytes, int segments) {
+  if (!on_hopper()) return std::printf("    skipped: needs sm_90\n"), true;
+  const Inputs in = make_inputs(c, 9);
+  return run_prefill(c, in, oracle(c, in), slab_bytes, segments, 8e-3, 7e-3).good;
+}
+
+// What a split must stand: plain inputs; decay logits around -4 (some channels forget slowly) and -8 (all remember);
+// keys that all point the same way with beta near 1; keys of eight directions in turn, whose values shrink by 100 half
+// way, so that M removes nearly all of an entry state far larger than what comes out.
+enum class Memory { plain, slow, longest, correlated, falling };
+Inputs make_memory(const StepCase& c, Memory memory) {
+  Inputs in = make_inputs(c, 9);
+  if (memory == Memory::plain) return in;
+  const std::size_t width = static_cast<std::size_t>(c.heads) * c.dim;
+  for (double& x : in.bias) x = static_cast<float>(0.7 * x - (memory == Memory::slow ? 4 : 8));
+  for (double& x : in.z) x = round_bf16(static_cast<float>(0.35 * x));
+  for (double& x : in.a_log) x = 0;
+  if (memory != Memory::correlated && memory != Memory::falling) return in;
+  for (std::size_t i = 0; i < in.qkv.size() / (3 * width); ++i)
+    for (std::size_t d = 0; d < width; ++d) {
+      double& key = in.qkv[(3 * i + 1) * width + d];
+      if (memory == Memory::falling) key = in.qkv[(3 * (i % 8) + 1) * width + d];
+      else key = round_bf16(static_cast<float>((d * 37 % 64 < 32 ? 1 : -1) + 0.3 * key));
+    }
+  for (double& x : in.b) x = round_bf16(static_cast<float>(x + 4));
+  if (memory == Memory::falling)
+    for (std::size_t token = 0; token < in.b.size() / c.heads / 2; ++token)
+      for (std::size_t d = 0; d < width; ++d) {
+        double& value = in.qkv[(3 * token + 2) * width + d];
+        value = round_bf16(static_cast<float>(100 * value));
+      }
+  return in;
+}
+// Against the oracle, and against the same prompt in one segment: both round the state they multiply to bf16, the split
+// one in other places. Rows too short to be split must not differ at all.
+bool split_case(const StepCase& c, Memory memory, int segments, double y_limit, double state_limit) {
+  if (!on_hopper()) return std::printf("    skipped: needs sm_90\n"), true;
+  const Inputs in = make_memory(c, memory);
+  const Expected want = oracle(c, in);
+  const Outcome whole = run_prefill(c, in, want, kda::kSlabBytes, 1, y_limit, state_limit),
+                split = run_prefill(c, in, want, kda::kSlabBytes, segments, y_limit, state_limit);
+  const int chunks = (*std::max_element(c.lengths.begin(), c.lengths.end()) + 63) / 64,
+            whole_rows = (chunks + segments - 1) / segments * 64;
+  const std::size_t width = static_cast<std::size_t>(c.heads) * c.dim;
+  bool good = true;
+  for (std::size_t row = 0; row < c.lengths.size(); ++row)
+    if (c.lengths[row] <= whole_rows &&
+        !std::equal(&whole.y[0] + in.starts[row] * width, &whole.y[0] + in.starts[row + 1] * width,
+                    &split.y[0] + in.starts[row] * width)) {
+      std::printf("    FAIL row %zu of %d tokens was not to be split\n", row, c.lengths[row]);
       good = false;
     }
+  good = compare("y, split", split.y, whole.y, 8e-3) && good;
+  return compare("state, split", split.state, whole.state, 5e-3) && good && whole.good && split.good;
+}
+
+// A captured split prefill does what the direct one did.
+bool graph_case(const StepCase& c, int segments) {
+#ifndef K3_CUDA_EMULATOR
+  if (!on_hopper()) return std::printf("    skipped: needs sm_90\n"), true;
+  const Inputs in = make_memory(c, Memory::slow);
+  const int longest = *std::max_element(c.lengths.begin(), c.lengths.end()), rows = static_cast<int>(c.lengths.size());
+  Device direct(c, in), captured(c, in);
+  Buffer workspace(kda::prefill_workspace_bytes(longest, rows, c.heads, kda::kSlabBytes, segments));
+  REQUIRE_CUDA(kda::prefill(direct.a, longest, workspace.data(), nullptr, kda::kSlabBytes, segments));
+  synchronize();
+  workspace.poison();
+  cudaStream_t stream;
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  REQUIRE_CUDA(cudaStreamCreate(&stream));
+  REQUIRE_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  REQUIRE_CUDA(kda::prefill(captured.a, longest, workspace.data(), stream, kda::kSlabBytes, segments));
+  REQUIRE_CUDA(cudaStreamEndCapture(stream, &graph));
+  REQUIRE_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+  REQUIRE_CUDA(cudaGraphLaunch(executable, stream));
+  REQUIRE_CUDA(cudaStreamSynchronize(stream));
+  REQUIRE_CUDA(cudaGraphExecDestroy(executable));
+  REQUIRE_CUDA(cudaGraphDestroy(graph));
+  REQUIRE_CUDA(cudaStreamDestroy(stream));
+  if (download<char>(direct.y) != download<char>(captured.y) ||
+      download<char>(direct.state) != download<char>(captured.state))
+    return std::printf("    FAIL the graph's result differs\n"), false;
+#endif
+  return true;
+}
+
+bool planner_case() {
+  struct Line {
+    int chunks, rows, heads, segments;
+  };
+  bool good = true;
+  for (const Line& want : {Line{1, 1, 1, 1}, Line{128, 1, 1, 16}, Line{128, 1, 8, 9}, Line{128, 1, 12, 4},
+                           Line{8192, 1, 12, 7}, Line{128, 4, 8, 2}, Line{128, 1, 48, 1}, Line{128, 1, 96, 1},
+                           Line{128, 4, 96, 1}}) {
+    const int got = detail::plan_segments(want.chunks, want.rows, want.heads, 132);
+    if (got == want.segments) continue;
+    std::printf("    FAIL %d chunks, %d rows, %d heads: %d segments instead of %d\n", want.chunks, want.rows,
+                want.heads, got, want.segments);
+    good = false;
   }
   return good;
 }
@@ -113,8 +220,8 @@ bool prefill_case(const StepCase& c, std::int64_t slab_bytes) {
 void add_prefill_tests(std::vector<Test>& all) {
   const auto add = [&](const StepCase& c, bool small) {
     all.push_back({"factors-" + c.name, small, [=] { return factors_case(c); }});
-    all.push_back({"prefill-" + c.name, small, [=] { return prefill_case(c, kda::kSlabBytes); }});
-    all.push_back({"prefill-slabs-" + c.name, small, [=] { return prefill_case(c, 1); }});
+    all.push_back({"prefill-" + c.name, small, [=] { return prefill_case(c, kda::kSlabBytes, 0); }});
+    all.push_back({"prefill-slabs-" + c.name, small, [=] { return prefill_case(c, 1, 0); }});
   };
   add({"one-chunk", 1, 128, 1, Type::bf16, {64}, {0}, {}}, true);
   add({"mixed", 2, 128, 7, Type::bf16, {70, 1, 0, 130, 3, 17}, {6, 1, 3, 0, 2, -1}, {}}, true);
@@ -130,6 +237,28 @@ void add_prefill_tests(std::vector<Test>& all) {
       false);
   add({"long", 2, 128, 2, Type::bf16, {1500, 700}, {1, 0}, {}}, false);
   add({"weak-gate", 2, 128, 2, Type::bf16, {700, 64}, {1, 0}, {}, -0.01}, false);
+
+  all.push_back({"prefill-split-planner", true, planner_case});
+  const auto split = [&](const StepCase& c, Memory memory, int segments, bool small, double y_limit = 8e-3,
+                         double state_limit = 7e-3) {
+    all.push_back({"prefill-split-" + c.name, small,
+                   [=] { return split_case(c, memory, segments, y_limit, state_limit); }});
+  };
+  split({"small", 1, 128, 1, Type::bf16, {300}, {0}, {}}, Memory::plain, 4, true);
+  split({"small-longest", 1, 128, 1, Type::bf16, {500}, {0}, {}}, Memory::longest, 4, true);
+  split({"small-packed", 1, 128, 4, Type::bf16, {130, 60, 260, 0}, {2, 1, 0, 3}, {}}, Memory::slow, 3, true);
+  split({"plain", 2, 128, 1, Type::bf16, {2050}, {0}, {}}, Memory::plain, 8, false);
+  split({"slow", 2, 128, 1, Type::bf16, {2050}, {0}, {}}, Memory::slow, 8, false);
+  split({"longest", 2, 128, 1, Type::bf16, {4000}, {0}, {}}, Memory::longest, 16, false);
+  // The rounding of W, U and Kb to bf16 counts more here, split or not: 9.2e-3 and 8.1e-3, and 4.7e-2 where the state
+  // is the small rest of a large one.
+  split({"correlated", 2, 128, 1, Type::bf16, {4000}, {0}, {}}, Memory::correlated, 16, false, 1.2e-2, 1.1e-2);
+  split({"falling", 1, 128, 1, Type::bf16, {1024}, {0}, {}}, Memory::falling, 4, false, 6e-2, 6e-2);
+  all.push_back({"prefill-split-graph", false, [=] {
+                   return graph_case({"graph", 2, 128, 2, Type::bf16, {1500, 200}, {1, 0}, {}}, 6);
+                 }});
+  split({"packed", 2, 128, 6, Type::bf16, {1500, 64, 700, 0, 1, 129}, {5, 4, 3, 2, 1, 0}, {}}, Memory::longest, 6,
+        false);
 }
 
 }  // namespace k3::cuda::testing

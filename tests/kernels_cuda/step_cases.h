@@ -128,6 +128,7 @@ struct Device {
     rows_y = {c.type, tokens, width, D, 0, c.heads, c.dim, &y};
     rows_window = {c.type, c.slots * 9 * width, 1, 1, 0, 1, 1, &window};
     const auto stream = [&](int which) { return kda::Rows{qkv.as<char>() + which * width * element, 3 * width, D}; };
+    a.longest = *std::max_element(c.lengths.begin(), c.lengths.end());
     a.rows = static_cast<int>(c.lengths.size()), a.heads = c.heads, a.dim = c.dim, a.type = c.type;
     a.starts = starts.as<std::int32_t>(), a.slots = slots.as<std::int32_t>(),
     a.commit = c.commit.empty() ? nullptr : commit.as<std::int32_t>();

@@ -15,5 +15,11 @@ struct Test {
 void add_chunk_tests(std::vector<Test>& all);
 void add_step_tests(std::vector<Test>& all);
 void add_prefill_tests(std::vector<Test>& all);
+void add_extreme_tests(std::vector<Test>& all);
+void add_recorded_tests(std::vector<Test>& all);
+void add_repeat_tests(std::vector<Test>& all);
+void add_agreement_tests(std::vector<Test>& all);
+void add_large_tests(std::vector<Test>& all);
+void add_large_training_tests(std::vector<Test>& all);
 
 }  // namespace k3::cuda::testing

@@ -33,6 +33,7 @@ __device__ __forceinline__ uint32_t to_tf32(float x) {
   return bits;
 }
 __device__ __forceinline__ float from_bits(uint32_t bits) { return __uint_as_float(bits); }
+__device__ __forceinline__ uint32_t bits_of(float x) { return __float_as_uint(x); }
 
 __device__ __forceinline__ void copy_async_16(void* shared, const void* global) {
   const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
@@ -45,6 +46,13 @@ __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// The same number, of which the compiler knows nothing: what follows from it is computed again instead of being kept in
+// registers.
+__device__ __forceinline__ int opaque(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 __device__ __forceinline__ float fast_exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -55,6 +63,17 @@ __device__ __forceinline__ float shuffle(float x, int lane) { return __shfl_sync
 __device__ __forceinline__ float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 __device__ __forceinline__ float inverse_sqrt(float x) { return rsqrtf(x); }
 __device__ __forceinline__ float fast_reciprocal(float x) { return __fdividef(1.f, x); }
+// One instruction each; subnormal arguments and results count as zero.
+__device__ __forceinline__ float approximate_reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float approximate_tanh(float x) {  // relative error 2^-11
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 
 // d += a * b for one m16n8k16 tile of bf16 pairs; lane l owns a: rows l/4 (+8), pairs of columns 2 (l%4) (+8); b:
 // pairs of rows 2 (l%4) (+8), column l/4.
@@ -71,7 +90,17 @@ __device__ __forceinline__ T* shared_memory() {
   return reinterpret_cast<T*>(dynamic_shared_memory);
 }
 
-// Launches on the stream; raises the kernel's shared memory limit when it needs more than the default 48 KiB.
+// Of the current device; 0 on an error.
+inline int multiprocessors() {
+  int device = 0, count = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
+    return 0;
+  return count;
+}
+
+// Launches on the stream; raises the kernel's shared memory limit when it needs more than the default 48 KiB, and then
+// asks for the largest share of the L1, so that as many blocks reside on a multiprocessor as the kernel counts on.
 template <class... Parameters, class... Arguments>
 cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, cudaStream_t stream,
                    Arguments&&... arguments) {
@@ -80,6 +109,10 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t
         cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(shared_bytes));
     if (error != cudaSuccess) return error;
+    const cudaError_t share_error =
+        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared);
+    if (share_error != cudaSuccess) return share_error;
   }
   // clang-format off
   kernel<<<grid, threads, shared_bytes, stream>>>(static_cast<Parameters>(arguments)...);

@@ -39,6 +39,36 @@ __device__ __forceinline__ void bulk_copy_in(uint32_t shared, const void* global
                "l"(global), "r"(bytes), "r"(barrier)
                : "memory");
 }
+// From shared memory to memory, in groups of the issuing thread. Writes to shared memory by ordinary instructions come
+// before the copy when every writer passes async_proxy_fence() and then a barrier with the issuing thread.
+__device__ __forceinline__ void bulk_copy_out(void* global, uint32_t shared, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global), "r"(shared), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// All of this thread's groups but the newest kPending have read their shared memory.
+template <int kPending>
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+// All of this thread's groups have been written.
+__device__ __forceinline__ void bulk_wait_written() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+__device__ __forceinline__ void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// Asks the L2 for the line of 128 bytes.
+__device__ __forceinline__ void prefetch_l2(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global) : "memory");
+}
+// The same for a region; bytes: a multiple of 16, the address 16-byte aligned. Nothing before sm_90.
+__device__ __forceinline__ void prefetch_l2_bulk(const void* global, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+#endif
+}
+
+// copy_async_16 of device.cuh for 8 bytes, to a shared-space address.
+__device__ __forceinline__ void copy_async_8(uint32_t shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared), "l"(global) : "memory");
+}
 
 __device__ __forceinline__ float2 load_shared_float2(uint32_t address) {
   float2 x;

@@ -1,5 +1,8 @@
-// Host side of the plain chunk form: argument checks, workspace layout, the order of the launches; and the plan kernel
-// (kda.h, step 1).
+// Host side of the chunk forms: argument checks, which form runs, workspace layout and order of the launches of the
+// plain one; and the plan kernel (kda.h, step 1) of both.
+#include <algorithm>
+
+#include "kernels/cuda/kda/chunk_hopper.cuh"
 #include "kernels/cuda/kda/chunk_workspace.cuh"
 
 namespace k3::cuda::kda {
@@ -7,13 +10,15 @@ namespace {
 
 constexpr int kPlanThreads = 1024;
 
-// chunk_starts = running sum of ceil(length / kChunk). One block; a thread owns a run of sequences.
-__global__ void __launch_bounds__(kPlanThreads) plan_kernel(const int* starts, int sequences, int* chunk_starts) {
+// chunk_starts = running sum of ceil(length / tokens). One block; a thread owns a run of sequences.
+__global__ void __launch_bounds__(kPlanThreads)
+    plan_kernel(const int* starts, int sequences, int tokens, int* chunk_starts, ChunkPlace* places,
+                std::int64_t count) {
   int* sums = shared_memory<int>();
   const int thread = threadIdx.x, run = (sequences + kPlanThreads - 1) / kPlanThreads;
   const int begin = min(sequences, thread * run), end = min(sequences, begin + run);
   int own = 0;
-  for (int n = begin; n < end; ++n) own += (starts[n + 1] - starts[n] + kChunk - 1) / kChunk;
+  for (int n = begin; n < end; ++n) own += (starts[n + 1] - starts[n] + tokens - 1) / tokens;
   sums[thread] = own;
   __syncthreads();
   for (int step = 1; step < kPlanThreads; step *= 2) {
@@ -25,29 +30,21 @@ __global__ void __launch_bounds__(kPlanThreads) plan_kernel(const int* starts, i
   int next = sums[thread] - own;
   for (int n = begin; n < end; ++n) {
     chunk_starts[n] = next;
-    next += (starts[n + 1] - starts[n] + kChunk - 1) / kChunk;
+    next += (starts[n + 1] - starts[n] + tokens - 1) / tokens;
   }
   if (thread == kPlanThreads - 1) chunk_starts[sequences] = sums[thread];
+  if (!places) return;
+  __syncthreads();
+  for (std::int64_t chunk = thread; chunk < count; chunk += kPlanThreads) {
+    ChunkPlace place{};
+    find_chunk<hopper::kTokens>(static_cast<int>(chunk), chunk_starts, starts, sequences, place);
+    places[chunk] = place;
+  }
 }
 
-class Layout {
- public:
-  explicit Layout(void* base) : base_(static_cast<char*>(base)) {}
-  template <class T>
-  void add(T*& pointer, std::int64_t count) {
-    pointer = base_ ? reinterpret_cast<T*>(base_ + bytes_) : nullptr;
-    bytes_ += (static_cast<std::size_t>(count) * sizeof(T) + 255) / 256 * 256;
-  }
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  char* base_;
-  std::size_t bytes_ = 0;
-};
-
 bool valid(const Shape& s) {
-  return s.tokens >= 0 && s.tokens <= INT32_MAX - kChunk && s.sequences >= 0 && s.heads > 0 && s.heads <= 65535 &&
-         (s.dim == 32 || s.dim == 64 || s.dim == 128) && (s.tokens == 0 || s.sequences > 0);
+  return s.tokens >= 0 && s.tokens <= INT32_MAX - hopper::kTokens && s.sequences >= 0 && s.heads > 0 &&
+         s.heads <= 65535 && (s.dim == 32 || s.dim == 64 || s.dim == 128) && (s.tokens == 0 || s.sequences > 0);
 }
 bool valid(const void* data, std::int64_t token_stride, std::int64_t head_stride, Type type, std::int64_t tokens) {
   const std::uintptr_t step = type == Type::fp32 ? 16 : 8;
@@ -95,18 +92,38 @@ std::size_t place(BackwardWorkspace& w, const Shape& shape, void* base) {
   return layout.bytes();
 }
 
-cudaError_t launch_plan(const ForwardInputs& in, const ChunkWorkspace& workspace, cudaStream_t stream) {
+cudaError_t launch_plan(const ForwardInputs& in, int chunk_tokens, int* chunk_starts, ChunkPlace* places,
+                        std::int64_t place_count, cudaStream_t stream) {
   return launch(plan_kernel, dim3(1), kPlanThreads, kPlanThreads * sizeof(int), stream, in.starts, in.shape.sequences,
-                workspace.chunk_starts);
+                chunk_tokens, chunk_starts, places, place_count);
 }
 
+ChunkPath chunk_path(const Shape& shape, Type type) {
+  const bool fits = type == Type::bf16 && (shape.dim == 64 || shape.dim == 128);
+  return fits && hopper::device_capability() == 90 ? ChunkPath::hopper : ChunkPath::plain;
+}
+
+// Enough for either form: which one runs depends on the type of the inputs too.
 std::size_t forward_workspace_bytes(const Shape& shape, Keep keep) {
   ChunkWorkspace workspace;
-  return place(workspace, shape, keep, nullptr);
+  std::size_t bytes = place(workspace, shape, keep, nullptr);
+  hopper::Workspace wide;
+  if (chunk_path(shape, Type::bf16) == ChunkPath::hopper)
+    bytes = std::max(bytes, hopper::place(wide, shape, keep, nullptr));
+  return bytes;
 }
 std::size_t backward_workspace_bytes(const Shape& shape, bool kept) {
+  const auto again = [&](std::size_t forward) { return kept ? 0 : forward; };
   BackwardWorkspace gradients;
-  return place(gradients, shape, nullptr) + (kept ? 0 : forward_workspace_bytes(shape, Keep::for_backward));
+  ChunkWorkspace workspace;
+  std::size_t bytes =
+      place(gradients, shape, nullptr) + again(place(workspace, shape, Keep::for_backward, nullptr));
+  hopper::Gradients wide;
+  hopper::Workspace tiles;
+  if (chunk_path(shape, Type::bf16) == ChunkPath::hopper)
+    bytes = std::max(bytes, hopper::place(wide, shape, nullptr) +
+                                again(hopper::place(tiles, shape, Keep::for_backward, nullptr)));
+  return bytes;
 }
 
 cudaError_t forward(const ForwardInputs& in, const ForwardOutputs& out, Keep keep, void* workspace,
@@ -114,9 +131,11 @@ cudaError_t forward(const ForwardInputs& in, const ForwardOutputs& out, Keep kee
   if (!valid(in) || !valid(out.o, out.type, in.shape.tokens) || (!workspace && in.shape.sequences > 0))
     return cudaErrorInvalidValue;
   if (in.shape.sequences == 0) return cudaSuccess;
+  if (chunk_path(in.shape, in.type) == ChunkPath::hopper) return hopper::forward(in, out, keep, workspace, stream);
   ChunkWorkspace tiles;
   place(tiles, in.shape, keep, workspace);
-  if (const cudaError_t error = launch_plan(in, tiles, stream); error != cudaSuccess) return error;
+  if (const cudaError_t error = launch_plan(in, kChunk, tiles.chunk_starts, nullptr, 0, stream); error != cudaSuccess)
+    return error;
   if (const cudaError_t error = launch_factors(in, tiles, stream); error != cudaSuccess) return error;
   return launch_scan(in, &out, tiles, stream);
 }
@@ -129,6 +148,7 @@ cudaError_t backward(const BackwardArguments& a, void* workspace, cudaStream_t s
       (!a.dbeta.data && tokens > 0) || (!workspace && in.shape.sequences > 0))
     return cudaErrorInvalidValue;
   if (in.shape.sequences == 0) return cudaSuccess;
+  if (chunk_path(in.shape, in.type) == ChunkPath::hopper) return hopper::backward(a, workspace, stream);
   BackwardWorkspace gradients;
   ChunkWorkspace tiles;
   const std::size_t used = place(gradients, in.shape, workspace);
@@ -136,7 +156,9 @@ cudaError_t backward(const BackwardArguments& a, void* workspace, cudaStream_t s
     place(tiles, in.shape, Keep::for_backward, const_cast<void*>(a.kept));  // read only below
   } else {
     place(tiles, in.shape, Keep::for_backward, static_cast<char*>(workspace) + used);
-    if (const cudaError_t error = launch_plan(in, tiles, stream); error != cudaSuccess) return error;
+    if (const cudaError_t error = launch_plan(in, kChunk, tiles.chunk_starts, nullptr, 0, stream);
+        error != cudaSuccess)
+      return error;
     if (const cudaError_t error = launch_factors(in, tiles, stream); error != cudaSuccess) return error;
     if (const cudaError_t error = launch_scan(in, nullptr, tiles, stream); error != cudaSuccess) return error;
   }

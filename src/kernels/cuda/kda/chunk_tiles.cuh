@@ -18,6 +18,21 @@ __device__ __forceinline__ E* row_pointer(const MutableRows& rows, std::int64_t 
   return static_cast<E*>(rows.data) + token * rows.token_stride + head * rows.head_stride;
 }
 
+// Walks down one column of a head, `step` tokens at a time.
+template <class E>
+struct Column {
+  E* at;
+  std::int64_t stride;
+  template <class AnyRows>
+  __device__ __forceinline__ Column(const AnyRows& rows, std::int64_t token, int head, int column, int step = 1)
+      : at(row_pointer<std::remove_const_t<E>>(rows, token, head) + column), stride(step * rows.token_stride) {}
+  __device__ __forceinline__ E* next() {
+    E* const here = at;
+    at += stride;
+    return here;
+  }
+};
+
 // tile[row * kPitch + column] = source[first_token + row][head][first_column + column] for kColumns columns; zeros
 // beyond place.rows.
 template <class E, int kColumns, int kPitch, int kThreads>

@@ -29,6 +29,22 @@ struct BackwardWorkspace {
   float* d_residuals;  // dR  [tiles, kChunk, dim]
 };
 
+// Hands out parts of a workspace, 256-byte aligned; base null: only counts.
+class Layout {
+ public:
+  explicit Layout(void* base) : base_(static_cast<char*>(base)) {}
+  template <class T>
+  void add(T*& pointer, std::int64_t count) {
+    pointer = base_ ? reinterpret_cast<T*>(base_ + bytes_) : nullptr;
+    bytes_ += (static_cast<std::size_t>(count) * sizeof(T) + 255) / 256 * 256;
+  }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  char* base_;
+  std::size_t bytes_ = 0;
+};
+
 // An upper bound that needs no look at the lengths: every sequence adds at most one partial chunk.
 __host__ __device__ inline std::int64_t max_chunks(const Shape& shape) {
   return shape.tokens / kChunk + shape.sequences;
@@ -38,12 +54,13 @@ __host__ __device__ inline std::int64_t max_chunks(const Shape& shape) {
 std::size_t place(ChunkWorkspace& workspace, const Shape& shape, Keep keep, void* base);
 std::size_t place(BackwardWorkspace& workspace, const Shape& shape, void* base);
 
-struct ChunkPlace {
-  int sequence;
+struct alignas(16) ChunkPlace {
   std::int64_t first_token;
-  int rows;  // 1 .. kChunk
+  int sequence;
+  int rows;  // 1 .. tokens of a chunk; 0: no such chunk
 };
 // False when `chunk` lies beyond the last one.
+template <int kTokens = kChunk>
 __device__ __forceinline__ bool find_chunk(int chunk, const int* chunk_starts, const int* starts, int sequences,
                                            ChunkPlace& place) {
   if (chunk >= chunk_starts[sequences]) return false;
@@ -53,13 +70,15 @@ __device__ __forceinline__ bool find_chunk(int chunk, const int* chunk_starts, c
     if (chunk_starts[middle] <= chunk) low = middle;
     else high = middle - 1;
   }
-  const int offset = (chunk - chunk_starts[low]) * kChunk, length = starts[low + 1] - starts[low];
-  place = {low, static_cast<std::int64_t>(starts[low]) + offset, min(kChunk, length - offset)};
+  const int offset = (chunk - chunk_starts[low]) * kTokens, length = starts[low + 1] - starts[low];
+  place = {static_cast<std::int64_t>(starts[low]) + offset, low, min(kTokens, length - offset)};
   return true;
 }
 
 // The five steps of kda.h; each launches one kernel.
-cudaError_t launch_plan(const ForwardInputs& inputs, const ChunkWorkspace& workspace, cudaStream_t stream);
+// `places` [place_count], null: not wanted, are those of find_chunk for chunks of 64 tokens.
+cudaError_t launch_plan(const ForwardInputs& inputs, int chunk_tokens, int* chunk_starts, ChunkPlace* places,
+                        std::int64_t place_count, cudaStream_t stream);
 cudaError_t launch_factors(const ForwardInputs& inputs, const ChunkWorkspace& workspace, cudaStream_t stream);
 // `outputs` null: only states and residuals (the recomputation of backward).
 cudaError_t launch_scan(const ForwardInputs& inputs, const ForwardOutputs* outputs, const ChunkWorkspace& workspace,

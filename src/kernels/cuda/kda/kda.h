@@ -27,9 +27,12 @@
 // operands. fp32 inputs keep both halves of each operand (three products, about 2^-21). No decay ever exceeds 1:
 // differences are taken before exp.
 //
-// Bytes a token and head at dim D, workspace written once and read once: 8 D fp32 operands, D^2 / 16 fp32 of states
-// (kept for backward), and the inputs. D = 64: 2.6 KB forward, 4.5 KB backward: 65536 tokens of 4 heads move 0.7 and
-// 1.2 GB, 0.17 and 0.3 ms at 4 TB/s. Operations forward: 16.5 D exponentials on pairs, about 10 D^2 in products.
+// bf16 inputs of dim 64 and 128 on sm_90 take the same formulas in chunks of 64 tokens with fp16 operands of the same
+// relative precision as tf32 (chunk_hopper.cuh).
+//
+// Bytes a token and head at dim D, plain form, workspace written once and read once: 8 D fp32 operands, D^2 / 16 fp32
+// of states (kept for backward), and the inputs. D = 64: 2.6 KB forward, 4.5 KB backward: 65536 tokens of 4 heads move
+// 0.7 and 1.2 GB, 0.17 and 0.3 ms at 4 TB/s. Operations forward: 16.5 D exponentials on pairs, about 10 D^2 in products.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -75,6 +78,10 @@ struct ForwardOutputs {
   MutableRows o;                 // [tokens, heads, dim]
   float* final_state = nullptr;  // [sequences, heads, dim, dim]; null: not wanted; may be initial_state itself
 };
+
+// Which kernels forward and backward run for these inputs on the current device.
+enum class ChunkPath { plain, hopper };
+ChunkPath chunk_path(const Shape& shape, Type type);
 
 // What forward leaves in its workspace: nothing of use, or everything backward would otherwise compute again.
 enum class Keep { nothing, for_backward };

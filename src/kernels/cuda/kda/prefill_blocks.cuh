@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/kda/prefill.h"
+#include "kernels/cuda/kda/prefill_split.h"  // Split
 
 namespace k3::cuda::kda::prefill_detail {
 
@@ -28,6 +29,8 @@ __device__ __forceinline__ unsigned char* block_of(const Slab& slab, int row, in
 }
 
 cudaError_t launch_factors(const StepArguments& arguments, const Slab& slab, cudaStream_t stream);
-cudaError_t launch_state(const StepArguments& arguments, const Slab& slab, cudaStream_t stream);
+cudaError_t launch_pairs(const StepArguments& arguments, const Slab& slab, const Split& split, cudaStream_t stream);
+cudaError_t launch_split(const StepArguments& arguments, const Slab& slab, const Split& split, cudaStream_t stream);
+cudaError_t launch_state(const StepArguments& arguments, const Slab& slab, const Split& split, cudaStream_t stream);
 
 }  // namespace k3::cuda::kda::prefill_detail

@@ -1,5 +1,4 @@
-// Kimi Delta Attention, the token by token form for serving: decode (one token a row), verification of drafts (up to
-// 16 and more) and short
+// Kimi Delta Attention, the token by token form for serving: decode (one token a row), verification of drafts and short
 // rows of prompts, from the raw projections to the gated output in one kernel. Rules of kda.h: pointers, strides, a
 // stream, nothing hidden.
 //
@@ -14,29 +13,27 @@
 //   5 y       = o / sqrt(mean o^2 + eps) * norm_weight * sigmoid(gate)
 //
 // Rows and slots. Row r owns tokens [starts[r], starts[r + 1]) and the state and window in slot slots[r]; a negative
-// slot skips the row, its
-// outputs stay untouched. The state and the window are written back once, after the first commit[r] tokens (commit
-// null: after all). The
-// tokens behind see the running state but leave no trace: drafts. Replay of accepted tokens is therefore the same call
-// with the accepted
-// tokens of the last window in front (commit[r] = their number), so a committed state is bit for bit that of plain
-// decoding.
-// Slots of one call must differ.
+// slot skips the row, its outputs stay untouched. The state and the window are written back once, after the first
+// commit[r] tokens (commit null: after all). The tokens behind are drafts: they see the running state and leave no
+// trace. Replay of accepted drafts is the same call with the accepted tokens of the last window in front (commit[r] =
+// their number; serving.md 2.2, variant A). Slots of one call must differ.
 //
-// Layout: q, k, v, z, gate, y [tokens, heads, dim] with any strides; b [tokens, heads]; taps [3, heads, dim, 4] fp32
-// (q, k, v; the last tap
-// meets the current token); window [slots, 3, 3, heads * dim] of the model's type: 3 raw tokens, oldest first, q, k, v
-// side by side;
-// state [slots, heads, dim, dim] fp32, key first.
+// What is promised of bits: committed tokens are computed one by one, with the same operations in whichever call they
+// stand, so a committed state, window and the outputs of committed tokens are bit for bit those of plain decoding.
+// Drafts are computed in chunk form (step_drafts.cuh): their outputs agree with plain decoding to fp32 rounding, about
+// 2^-20, before y is rounded to the model's type.
 //
-// Thread map: one block per row and head; a warp owns 16 value columns and all keys, a thread 4 columns times dim / 8
-// keys in registers, all
-// loads (16 bytes, 16 in flight a thread at dim 128) issued before anything else. Sums over the keys take 7 + 4
-// shuffles, no barrier.
+// Layout: q, k, v, z, gate, y [tokens, heads, dim] with any strides, rows at multiples of 16 bytes; b [tokens, heads];
+// taps [3, heads, dim, 4] fp32 (q, k, v; the last tap meets the current token); window [slots, 3, 3, heads * dim] of
+// the model's type: 3 raw tokens, oldest first, q, k, v side by side; state [slots, heads, dim, dim] fp32, key first.
+//
+// One block per row and head. Rows of one token (longest = 1) have a kernel of their own, step_decode.cu;
+// step_window.cu serves any rows. Every load of a row is issued before the first is needed, 16 of 16 bytes a thread for
+// the state.
 // Precision: fp32 throughout, the convolution's output rounded to the model's type, the result rounded once.
-// Bytes a row and head at dim 128: state 2 x 65,536, the rest about 6,000: 3072 row-heads move 421 MB, 108 us at 3.9
-// TB/s (the rate of an
-// in-place stream, kernels.md 8.4). Operations: 4 a state element and token, 0.84 a byte at one token.
+// Bytes a row and head at dim 128 in bf16: state 2 x 65,536, window 2 x 2,304, and 1,538 a token: 3072 row-heads move
+// 422 MB for one token, 108 us at 3.9 TB/s (the rate of an in-place stream, kernels.md 8.4), 455 MB for eight, 117 us.
+// Operations: 4 a state element and committed token, 2 (times 3 tf32 products on the tensor cores) a draft.
 #pragma once
 
 #include "kernels/cuda/kda/kda.h"
@@ -45,6 +42,7 @@ namespace k3::cuda::kda {
 
 struct StepArguments {
   int rows = 0, heads = 0, dim = 0;      // dim 32, 64 or 128
+  int longest = 0;                       // an upper bound of a row's tokens; 0: the host does not know
   Type type = Type::bf16;                // of q, k, v, z, b, gate, y and the window
   const std::int32_t* starts = nullptr;  // [rows + 1] device
   const std::int32_t* slots = nullptr;   // [rows] device

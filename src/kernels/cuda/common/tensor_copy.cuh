@@ -1,0 +1,76 @@
+// Copies of boxes of rows by the copy engine (sm_90): `rows` tokens of one head of a [tokens, heads, 128] bf16 tensor with
+// any strides (multiples of 16 bytes), into a dense [rows][128] tile in shared memory, 128-byte aligned. Tokens before
+// the tensor's start are zeros; the length is not known to the map, so that boxes must end inside the tensor.
+#pragma once
+
+#include <cuda.h>
+
+#include "kernels/cuda/common/mbarrier.cuh"
+
+namespace k3::cuda {
+
+#ifdef K3_CUDA_EMULATOR
+struct HeadMap {
+  const unsigned char* data;
+  std::int64_t token_bytes, head_bytes;
+  int rows;
+};
+inline cudaError_t make_head_map(HeadMap& map, const void* data, std::int64_t token_bytes, std::int64_t head_bytes,
+                                 int /*heads*/, int rows) {
+  map = {static_cast<const unsigned char*>(data), token_bytes, head_bytes, rows};
+  return cudaSuccess;
+}
+inline void copy_head_in(uint32_t shared, const HeadMap& map, int head, int token, uint32_t barrier) {
+  for (int row = 0; row < map.rows; ++row)
+    if (token + row < 0) std::memset(shared_at(shared + row * 256), 0, 256);
+    else
+      std::memcpy(shared_at(shared + row * 256), map.data + (token + row) * map.token_bytes + head * map.head_bytes, 256);
+  emulator::block->barriers.at(barrier).bytes -= map.rows * 256;
+  emulator::block->barriers.at(barrier).settle();
+}
+inline void prefetch_head(const HeadMap&, int, int) {}
+#else
+struct HeadMap {
+  CUtensorMap map;
+};
+inline cudaError_t make_head_map(HeadMap& map, const void* data, std::int64_t token_bytes, std::int64_t head_bytes,
+                                 int heads, int rows) {
+  using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+                              const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
+                              CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+  static const Encode encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(function) : nullptr;
+  }();
+  if (!encode) return cudaErrorNotSupported;
+  constexpr cuuint64_t kTokens = cuuint64_t{1} << 28;  // more than memory holds
+  const cuuint64_t size[3] = {128, static_cast<cuuint64_t>(heads), kTokens},
+                   stride[2] = {static_cast<cuuint64_t>(head_bytes), static_cast<cuuint64_t>(token_bytes)};
+  const cuuint32_t box[3] = {128, 1, static_cast<cuuint32_t>(rows)}, step[3] = {1, 1, 1};
+  const CUresult result =
+      encode(&map.map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(data), size, stride, box, step,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+// The map lies in a kernel's parameters (__grid_constant__). Reports 256 bytes a row to the barrier.
+__device__ __forceinline__ void copy_head_in(uint32_t shared, const HeadMap& map, int head, int token,
+                                             uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
+          shared),
+      "l"(&map), "r"(barrier), "r"(0), "r"(head), "r"(token)
+      : "memory");
+}
+// Asks the L2 for the same rows.
+__device__ __forceinline__ void prefetch_head(const HeadMap& map, int head, int token) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(&map), "r"(0), "r"(head),
+               "r"(token)
+               : "memory");
+}
+#endif
+
+}  // namespace k3::cuda

@@ -1,0 +1,234 @@
+// fp16 tiles on the tensor cores: panels in shared memory, their fragments, warp and warpgroup products, panels to
+// memory in one copy.
+//
+// A panel is [64][64] fp16 with the 128-byte swizzle of wgmma.cuh: the 16-byte piece p of row r lies at piece
+// p ^ (r % 8). The same bytes serve wgmma, ldmatrix and stmatrix without bank conflicts, and travel to memory and back
+// as they are. An operand of more than 64 columns is several panels, one behind the other.
+//
+// Fragments of m16n8k16, four 8 x 8 matrices a load; `rows` and `columns` of the panel as stored:
+//   left  [m][k]: load_matrices(near(m0, k0))        stored [k][m]: load_transposed(far(k0, m0))
+//   right [n][k]: load_matrices(far(n0, k0))         stored [k][n]: load_transposed(near(k0, n0))   (two tiles of n)
+//   sums  [m][n], two tiles of n, to rows m: store_matrices(near(m0, n0))
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include "kernels/cuda/common/device.cuh"
+#include "kernels/cuda/common/fragments.cuh"
+#include "kernels/cuda/common/mbarrier.cuh"
+#include "kernels/cuda/common/wgmma.cuh"
+
+namespace k3::cuda::kda::hopper {
+
+inline constexpr int kPanelBytes = 64 * 128;
+
+__host__ __device__ constexpr int swizzled(int row, int byte) { return row * 128 + (byte ^ ((row & 7) << 4)); }
+// Byte offset of element (row, column) in an operand of 64 rows.
+__host__ __device__ constexpr int panel_place(int row, int column) {
+  return column / 64 * kPanelBytes + swizzled(row, column % 64 * 2);
+}
+__device__ __forceinline__ uint32_t near(uint32_t operand, int row0, int column0) {
+  const int lane = threadIdx.x % 32;
+  return operand + panel_place(row0 + lane % 16, column0 + lane / 16 * 8);
+}
+__device__ __forceinline__ uint32_t far(uint32_t operand, int row0, int column0) {
+  const int lane = threadIdx.x % 32;
+  return operand + panel_place(row0 + lane % 8 + lane / 16 * 8, column0 + lane / 8 % 2 * 8);
+}
+
+// Two fp16 values in one word, the first in the low half.
+__device__ __forceinline__ uint32_t half_pair(float low, float high) {
+  const __half2 pair = __floats2half2_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+__device__ __forceinline__ float2 both_halves(uint32_t pair) {
+  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+}
+
+}  // namespace k3::cuda::kda::hopper
+
+#ifndef K3_CUDA_EMULATOR
+namespace k3::cuda::kda::hopper {
+
+__device__ __forceinline__ void tensor_core_half(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ uint32_t multiply_halves(uint32_t x, uint32_t y) {
+  const __half2 product = __hmul2(*reinterpret_cast<__half2*>(&x), *reinterpret_cast<__half2*>(&y));
+  return *reinterpret_cast<const uint32_t*>(&product);
+}
+__device__ __forceinline__ void store_matrices(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d)
+               : "memory");
+}
+__device__ __forceinline__ void store_shared_uint2(uint32_t address, uint2 x) {
+  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(x.x), "r"(x.y) : "memory");
+}
+inline cudaError_t clear(void* p, size_t bytes, cudaStream_t stream) { return cudaMemsetAsync(p, 0, bytes, stream); }
+// Major and minor compute capability of the current device, as in sm_90.
+inline int device_capability() {
+  int device = 0, major = 0, minor = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  return 10 * major + minor;
+}
+__device__ __forceinline__ void atomic_maximum(uint32_t* p, uint32_t x) { atomicMax(p, x); }
+__device__ __forceinline__ void atomic_sum(float* p, float x) { atomicAdd(p, x); }
+
+// As wgmma() of wgmma.cuh, for fp16.
+template <int kAdd, int kSign, int kAcross>
+__device__ __forceinline__ void wgmma_half(float (&d)[32], const uint32_t* a, uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
+      "%23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, {%32, %33, %34, %35}, %36, add, 1, %38, %39;\n}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
+        "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
+        "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd), "n"(kSign), "n"(kAcross)
+      : "memory");
+}
+template <int kAdd, int kSign, int kAcross>
+__device__ __forceinline__ void wgmma_half(float (&d)[64], const uint32_t* a, uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %69, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
+      "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
+      "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+      "}, {%64, %65, %66, %67}, %68, add, 1, %70, %71;\n}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
+        "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
+        "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]),
+        "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]),
+        "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
+        "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
+        "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd), "n"(kSign), "n"(kAcross)
+      : "memory");
+}
+
+}  // namespace k3::cuda::kda::hopper
+#else
+namespace k3::cuda::kda::hopper {
+
+inline float half_of(uint32_t pair, int which) {
+  const float2 x = both_halves(pair);
+  return which ? x.y : x.x;
+}
+inline void tensor_core_half(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  const auto table = emulator::exchange({a[0], a[1], a[2], a[3], b0, b1});
+  const int lane = emulator::block->current % 32;
+  for (int e = 0; e < 4; ++e) {
+    const int row = lane / 4 + 8 * (e / 2), column = 2 * (lane % 4) + e % 2;
+    double sum = d[e];
+    for (int k = 0; k < 16; ++k)
+      sum += static_cast<double>(half_of(table[row % 8 * 4 + k % 8 / 2][row / 8 + 2 * (k / 8)], k % 2)) *
+             half_of(table[column * 4 + k % 8 / 2][4 + k / 8], k % 2);
+    d[e] = static_cast<float>(sum);
+  }
+}
+inline uint32_t multiply_halves(uint32_t x, uint32_t y) {
+  const float2 a = both_halves(x), b = both_halves(y);
+  return half_pair(a.x * b.x, a.y * b.y);
+}
+inline void store_matrices(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  const auto table = emulator::exchange({address});
+  const int lane = emulator::block->current % 32;
+  const uint32_t words[4] = {a, b, c, d};
+  for (int matrix = 0; matrix < 4; ++matrix)
+    std::memcpy(shared_at(table[8 * matrix + lane / 4][0] + lane % 4 * 4), &words[matrix], 4);
+}
+inline void store_shared_uint2(uint32_t address, uint2 x) { *reinterpret_cast<uint2*>(shared_at(address)) = x; }
+inline cudaError_t clear(void* p, size_t bytes, cudaStream_t) { return std::memset(p, 0, bytes), cudaSuccess; }
+inline int device_capability() { return 90; }
+inline void atomic_maximum(uint32_t* p, uint32_t x) { *p = *p > x ? *p : x; }
+inline void atomic_sum(float* p, float x) { *p += x; }
+
+template <int kAdd, int kSign, int kAcross, int kCount>
+void wgmma_half(float (&d)[kCount], const uint32_t* a, uint64_t descriptor) {
+  emulator::Fiber& fiber = emulator::block->fibers[emulator::block->current];
+  emulator::Group& group = emulator::block->groups[emulator::block->current / 128];
+  const int thread = emulator::block->current % 128, mine = fiber.group_generation++, parity = mine % 2;
+  std::copy(a, a + 4, group.slots[parity][thread]);
+  if (++group.arrived == 128) {
+    group.arrived = 0;
+    ++group.generation;
+  }
+  while (group.generation == mine) emulator::yield();
+  const uint32_t start = (descriptor & 0x3fff) << 4, stride = (descriptor >> 16 & 0x3fff) << 4;
+  for (int i = 0; i < kCount; ++i) {
+    const int row = thread % 32 / 4 + 8 * (i / 2 % 2), column = 8 * (i / 4) + 2 * (thread % 4) + i % 2;
+    double sum = kAdd ? d[i] : 0.f;
+    for (int k = 0; k < 16; ++k) {
+      const uint32_t* from = group.slots[parity][thread / 32 * 32 + row % 8 * 4 + k % 8 / 2];
+      uint32_t address = kAcross ? start + column / 64 * stride + k / 8 * 1024 + k % 8 * 128 + column % 64 * 2
+                                 : start + column / 8 * 1024 + column % 8 * 128 + k * 2;
+      address ^= (address >> 7 & 7) << 4;
+      uint16_t bits;
+      std::memcpy(&bits, shared_at(address), 2);
+      sum += kSign * static_cast<double>(half_of(from[row / 8 + 2 * (k / 8)], k % 2)) * half_of(bits, 0);
+    }
+    d[i] = static_cast<float>(sum);
+  }
+}
+
+}  // namespace k3::cuda::kda::hopper
+#endif
+
+namespace k3::cuda::kda::hopper {
+
+// Rounds a finite number to tf32 (halves away from zero) in one instruction, cvt.rna.tf32 takes three. The tensor core
+// ignores the low 13 bits; whoever reads the number otherwise clears them.
+__device__ __forceinline__ uint32_t round_tf32(float x) { return bits_of(x) + 0x1000u; }
+
+// Sums of wgmma [64][64] as fp16 pairs, transposed, to a panel: this warp's 16 rows become columns column0 ...
+__device__ __forceinline__ void put_transposed(uint32_t panel, int column0, const uint32_t* pairs) {
+#pragma unroll
+  for (int tile = 0; tile < 4; ++tile)
+    store_transposed(far(panel, 16 * tile, column0), pairs[4 * tile], pairs[4 * tile + 1], pairs[4 * tile + 2],
+                     pairs[4 * tile + 3]);
+}
+// One arrival for the whole warp, after everything its lanes did before.
+__device__ __forceinline__ void warp_arrive(uint32_t barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
+
+// sum[m][n] += left right over kDepth, by one warp: rows row0 + 16 m of the left operand, columns column0 + 8 n of the
+// right one. kLeftAcross: left is stored [k][m]; kRightAcross: right is stored [k][n]. `skip(m, k)`: that tile of the
+// left is known to be zero.
+template <int kDepth, bool kLeftAcross, bool kRightAcross, int kRowTiles, int kColumnTiles, class Skip>
+__device__ __forceinline__ void multiply_half(float (&sum)[kRowTiles][kColumnTiles][4], uint32_t left, int row0,
+                                              uint32_t right, int column0, Skip skip) {
+  static_assert(kColumnTiles % 2 == 0);
+#pragma unroll
+  for (int k = 0; k < kDepth; k += 16) {
+    uint32_t b[kColumnTiles / 2][4];
+#pragma unroll
+    for (int n = 0; n < kColumnTiles / 2; ++n)
+      if constexpr (kRightAcross) load_transposed(b[n], near(right, k, column0 + 16 * n));
+      else load_matrices(b[n], far(right, column0 + 16 * n, k));
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+      if (skip(m, k)) continue;
+      uint32_t a[4];
+      if constexpr (kLeftAcross) load_transposed(a, far(left, k, row0 + 16 * m));
+      else load_matrices(a, near(left, row0 + 16 * m, k));
+#pragma unroll
+      for (int n = 0; n < kColumnTiles; ++n)
+        tensor_core_half(sum[m][n], a, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+    }
+  }
+}
+
+}  // namespace k3::cuda::kda::hopper
