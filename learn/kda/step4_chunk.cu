@@ -14,8 +14,8 @@
 // Bytes a token and head: 1540. Operations: 16.5 pairs of 128 exponentials and 256 multiply-adds, 3 x 16,384 with the
 // state, 4 k each for W and U and for A R, 59 k multiply-adds: about as many as the recurrence, but as matrix products.
 // Limited by shared memory, 20 reads for 64 multiply-adds, and by 96 blocks that hold one multiprocessor each and wait
-// at six barriers a chunk. 9.0 ms at T 8192 H 96, 35 us a chunk, slower than step 3: as many multiply-adds, exponentials
-// for every pair, operands that no longer lie in registers. The chunk form pays only with what comes next.
+// at six barriers a chunk. 9.0 ms at T 8192 H 96, 35 us a chunk, slower than step 3: as many multiply-adds,
+// exponentials for every pair, operands that no longer lie in registers. The chunk form pays only with what comes next.
 // Next: the same products on the tensor cores.
 #include "kernels/cuda/common/device.cuh"
 #include "ladder.h"

@@ -14,7 +14,7 @@
 // Bytes a token and head: 1284 + 1160 in the factor kernel, 1160 + 256 in the scan. Floor of the fed state loop:
 // 0.25 ms at T 8192 H 96. The whole takes 1.14 ms there.
 // The serving path (prefill.h) is this once more with bf16 operands, the convolution, norm and gates fused into the
-// factor kernel, the output norm into the state kernel, and slabs of chunks small enough that records stay in the L2.
+// factor kernel, the output norm into the state kernel, and few heads split into segments that run at the same time.
 #include <algorithm>
 
 #include "kernels/cuda/kda/kda.h"
