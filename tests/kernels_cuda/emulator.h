@@ -204,7 +204,6 @@ inline void tensor_core_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32
 }
 inline float fast_reciprocal(float x) { return 1.f / x; }
 inline float approximate_reciprocal(float x) { return 1.f / x; }
-inline float approximate_tanh(float x) { return std::tanh(x); }
 inline float inverse_sqrt(float x) { return 1.f / std::sqrt(x); }
 inline float shuffle(float x, int lane) { return from_bits(emulator::exchange({emulator::bits_of(x)})[lane][0]); }
 inline float shuffle_xor(float x, int mask) {

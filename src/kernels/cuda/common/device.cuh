@@ -63,15 +63,10 @@ __device__ __forceinline__ float shuffle(float x, int lane) { return __shfl_sync
 __device__ __forceinline__ float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 __device__ __forceinline__ float inverse_sqrt(float x) { return rsqrtf(x); }
 __device__ __forceinline__ float fast_reciprocal(float x) { return __fdividef(1.f, x); }
-// One instruction each; subnormal arguments and results count as zero.
+// One instruction; subnormal arguments and results count as zero.
 __device__ __forceinline__ float approximate_reciprocal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ __forceinline__ float approximate_tanh(float x) {  // relative error 2^-11
-  float y;
-  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
