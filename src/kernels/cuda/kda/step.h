@@ -20,8 +20,8 @@
 //
 // What is promised of bits: committed tokens are computed one by one, with the same operations in whichever call they
 // stand, so a committed state, window and the outputs of committed tokens are bit for bit those of plain decoding.
-// Drafts are computed in chunk form (step_drafts.cuh): their outputs agree with plain decoding to fp32 rounding, about
-// 2^-20, before y is rounded to the model's type.
+// Drafts are computed in chunk form (step_drafts.cuh): their outputs agree with plain decoding to about 2^-17 (bf16
+// models) or 2^-21 (fp32) of the sum of magnitudes, before y is rounded to the model's type.
 //
 // Layout: q, k, v, z, gate, y [tokens, heads, dim] with any strides, rows at multiples of 16 bytes; b [tokens, heads];
 // taps [3, heads, dim, 4] fp32 (q, k, v; the last tap meets the current token); window [slots, 3, 3, heads * dim] of
