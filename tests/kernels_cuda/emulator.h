@@ -1,7 +1,6 @@
 // CUDA blocks on a CPU, for tests only: every thread of a block is a fiber, blocks run one after another. Meant to
-// find errors, not to be
-// quick: shared memory starts as NaN, fibers run in ascending or descending order, and asynchronous copies land either
-// at once or only
+// find errors, not to be quick: shared memory starts as NaN, fibers run in ascending or descending order, and
+// asynchronous copies land either at once or only
 // when waited for. Gives the names of kernels/cuda/common/device.cuh their meaning when K3_CUDA_EMULATOR is defined.
 #pragma once
 

@@ -1,6 +1,5 @@
 // Inputs for the KDA tests (kernels.md 7.2) and the run of the plain chunk kernels over them. Inputs are first rounded
-// to the type the
-// kernel reads, so the oracle sees exactly the same numbers.
+// to the type the kernel reads, so the oracle sees exactly the same numbers.
 #pragma once
 
 #include <algorithm>

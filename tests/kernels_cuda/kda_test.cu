@@ -1,7 +1,6 @@
 // Tests of the CUDA KDA kernels, without torch: kda_test list | kda_test NAME... | kda_test all. Each case compares
-// every output with an fp64
-// oracle. Built by nvcc it runs on the GPU; built by a C++ compiler with K3_CUDA_EMULATOR it runs the cases marked
-// small on a CPU.
+// every output with an fp64 oracle. Built by nvcc it runs on the GPU; built by a C++ compiler with K3_CUDA_EMULATOR it
+// runs the cases marked small on a CPU.
 #include <cstdio>
 #include <cstring>
 

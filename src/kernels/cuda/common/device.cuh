@@ -1,6 +1,6 @@
 // The few device primitives the plain (sm_80 and newer) kernels use: typed loads of four values, tf32 tensor core
-// product, asynchronous
-// copies to shared memory, exp2, launch. tests/kernels_cuda/emulator.h gives the same names a meaning on a CPU
+// product, asynchronous copies to shared memory, exp2, launch. tests/kernels_cuda/emulator.h gives the same names a
+// meaning on a CPU
 // (K3_CUDA_EMULATOR), so that
 // these kernels run, slowly and exactly, on machines without a GPU.
 #pragma once
@@ -19,8 +19,7 @@
 namespace k3::cuda {
 
 // d += a * b for one m16n8k8 tile; lane l owns a: rows l/4 (+8), columns l%4 (+4); b: rows l%4 (+4), column l/4; d:
-// rows l/4 (+8),
-// columns 2 (l%4) + {0, 1}.
+// rows l/4 (+8), columns 2 (l%4) + {0, 1}.
 __device__ __forceinline__ void tensor_core_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   asm volatile(
       "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"

@@ -1,6 +1,6 @@
 // Products of small tiles by one warp on the tensor cores, operands read element by element through functions, so that
-// transposes,
-// scalings and signs cost no copy:   multiply<kDepth, kExact>(sum, a, b):  sum[i][j] += sum_k a(i, k) b(k, j).
+// transposes, scalings and signs cost no copy:
+//   multiply<kDepth, kExact>(sum, a, b):  sum[i][j] += sum_k a(i, k) b(k, j)
 // Operands are rounded to tf32 (2^-11); kExact splits each into two tf32 terms and keeps three products, which
 // restores about 2^-21.
 // Shared tiles read along the contraction index want a row pitch of 4 mod 8 floats, those read across it 8 mod 32 (no

@@ -1,16 +1,15 @@
 // Warpgroup matrix products of sm_90a with A in registers and B in shared memory, bf16 in, fp32 sums. Encodings as
 // measured in kernels.md 8.4.
 //
-// B is a "panel": [rows][64] bf16, 128 bytes a row, 1024-byte aligned, the 16-byte piece p of row r at piece p ^ (r %
-// 8) (128-byte swizzle).
+// B is a "panel": [rows][64] bf16, 128 bytes a row, 1024-byte aligned, the 16-byte piece p of row r at piece
+// p ^ (r % 8) (128-byte swizzle).
 //   along rows (k contiguous inside a row, kAcross = 0): rows are the n index; the next 16 k are 32 bytes on; 8 rows
-//   are 1024 bytes.
+//     are 1024 bytes.
 //   across rows (n contiguous inside a row, kAcross = 1): rows are the k index; the next 16 k are 2048 bytes on;
-//   `stride` leads to the next 64 n.
-// Sums of m64nN in thread t of the warpgroup: row 16 (t / 32) + (t % 32) / 4 (+ 8), columns 8 j + 2 (t % 4) + {0, 1}:
-// d[4 j + 0, 1] and
-// (row + 8) d[4 j + 2, 3]. Packing neighbours gives the A fragments of the next product: a[i] = bf16x2(d[2 i], d[2 i +
-// 1]).
+//     `stride` leads to the next 64 n.
+// Sums of m64nN in thread t of the warpgroup: row 16 (t / 32) + (t % 32) / 4, columns 8 j + 2 (t % 4) + {0, 1} in
+// d[4 j + 0, 1], the same columns of row + 8 in d[4 j + 2, 3]. Packing neighbours gives the A fragments of the next
+// product: a[i] = bf16x2(d[2 i], d[2 i + 1]).
 #pragma once
 
 #include "kernels/cuda/common/device.cuh"

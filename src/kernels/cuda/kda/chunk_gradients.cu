@@ -1,6 +1,5 @@
 // Step 5 of kda.h: all gradients of one chunk and head, once S (state at its start), dS (gradient of the state at its
-// end), R and dR are
-// known. One block of eight warps per chunk and head.
+// end), R and dR are known. One block of eight warps per chunk and head.
 //   X = T^T dR                                     gradient of beta (v - (k e^G)^T S)
 //   dA = strict lower(dO R^T), dL = -strict lower(X R^T)            (dL: of the entry without its beta)
 //   from the state:  Q1 = dO S^T,  Y = -X S^T,  K1 = R dS^T         [kChunk, dim]
@@ -12,8 +11,7 @@
 //   dG = q dq + k (beta r - c - k1), on the last row also + sum_i k_i k1_i + e^(G_C) rowsum(S dS);   dg = reverse
 //   running sum of dG
 // The terms with i = j have decay 1 and cancel in dG, so they are added after it. Products with S and dS run over
-// blocks of 32 value columns,
-// keys in passes of at most 64, so that 76 KB of shared memory suffice at every dim.
+// blocks of 32 value columns, keys in passes of at most 64, so that 76 KB of shared memory suffice at every dim.
 #include "kernels/cuda/common/tile_product.cuh"
 #include "kernels/cuda/kda/chunk_tiles.cuh"
 

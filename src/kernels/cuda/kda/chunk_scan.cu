@@ -1,10 +1,8 @@
 // Step 3 of kda.h: the recurrence over chunks. One block of four warps per sequence, head and 32 value columns; the
-// state lives in
-// registers (fp32 sums of the tensor cores), a copy in shared memory serves as operand.
+// state lives in registers (fp32 sums of the tensor cores), a copy in shared memory serves as operand.
 //   R = U - W S;   O = Qd S + A R;   S <- e^(G_C) S + Kb^T R
 // Per chunk two products separated by two barriers. Operands arrive by asynchronous copies, one buffer each: W, Qd, U
-// are refilled while
-// the second product runs, Kb, A and the decay while the first product of the next chunk runs.
+// are refilled while the second product runs, Kb, A and the decay while the first product of the next chunk runs.
 #include "kernels/cuda/common/tile_product.cuh"
 #include "kernels/cuda/kda/chunk_tiles.cuh"
 

@@ -1,6 +1,5 @@
 // Step 4 of kda.h: the recurrence of the state's gradient, chunks in reverse. Blocks as in the forward scan: one of
-// four warps per sequence,
-// head and 32 value columns, gradient in registers, a copy in shared memory.
+// four warps per sequence, head and 32 value columns, gradient in registers, a copy in shared memory.
 //   dR = A^T dO + Kb dS;    dS <- e^(G_C) dS + Qd^T dO - W^T dR
 // dS before the step (the gradient of the state that leaves the chunk) and dR go to memory for step 5.
 #include "kernels/cuda/common/tile_product.cuh"

@@ -1,6 +1,5 @@
 // Steps shared by the chunk kernels: bringing the rows of a chunk into shared memory, the running sum of the log
-// decay, and copies of
-// whole tiles.
+// decay, and copies of whole tiles.
 #pragma once
 
 #include "kernels/cuda/kda/chunk_workspace.cuh"

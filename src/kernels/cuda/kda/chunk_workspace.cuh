@@ -1,6 +1,5 @@
 // Where the plain chunk kernels keep their intermediate tiles, and which tokens a chunk covers. A tile is one chunk of
-// one head, kChunk
-// full rows (rows beyond the end of the sequence hold zeros), contiguous: tile = chunk * heads + head.
+// one head, kChunk full rows (rows beyond the end of the sequence hold zeros), contiguous: tile = chunk * heads + head.
 #pragma once
 
 #include "kernels/cuda/common/device.cuh"
