@@ -44,7 +44,7 @@ if(K3_TORCH_CUDA)
 endif()
 
 add_library(torch_libraries INTERFACE)
-# After the system's headers: the wheel brings its own copy of fmt, which must not shadow the one that spdlog and this project link.
+# After the system's headers: the wheel brings its own copy of fmt, which must not shadow the one that this project links.
 target_compile_options(torch_libraries INTERFACE "SHELL:-idirafter ${K3_TORCH_DIR}/include")
 target_compile_definitions(torch_libraries INTERFACE _GLIBCXX_USE_CXX11_ABI=${K3_TORCH_ABI})
 target_link_directories(torch_libraries INTERFACE ${K3_TORCH_DIR}/lib)
