@@ -62,14 +62,7 @@ struct DocumentFlags {
 
 std::shared_ptr<const train::Filler> read_filler(const std::string& path) {
   if (path.empty()) return nullptr;
-  std::vector<std::string> books;
-  train::for_each_line(path, [&](const std::string& line, std::int64_t number) {
-    const auto object = nlohmann::json::parse(line, nullptr, false);
-    if (!object.is_object() || !object.contains("text") || !object["text"].is_string())
-      throw_user("{} line {}: is not a JSON object with a field \"text\"", path, number);
-    books.push_back(object["text"].get<std::string>());
-  });
-  return std::make_shared<const train::Filler>(train::make_filler(books));
+  return std::make_shared<const train::Filler>(train::make_filler(train::read_documents(path)));
 }
 
 void generate_documents(const DocumentFlags& flags) {
@@ -126,15 +119,9 @@ void add_file(std::vector<std::string>& pieces, const std::string& path, std::si
     pieces.push_back(train::read_text(path).substr(0, limit));
     return;
   }
-  std::vector<std::string> texts;
+  std::vector<std::string> texts = train::read_documents(path);
   std::size_t total = 0;
-  train::for_each_line(path, [&](const std::string& line, std::int64_t number) {
-    const auto object = nlohmann::json::parse(line, nullptr, false);
-    if (!object.is_object() || !object.contains("text") || !object["text"].is_string())
-      throw_user("{} line {}: is not a JSON object with a field \"text\"", path, number);
-    texts.push_back(object["text"].get<std::string>());
-    total += texts.back().size();
-  });
+  for (const std::string& text : texts) total += text.size();
   const double share =
       total <= limit ? 1.0
                      : static_cast<double>(limit) / static_cast<double>(total);  // the beginning of every document

@@ -93,14 +93,7 @@ Json run_task(const EvalFlags& flags, const Model& model, const Tokenizer& token
   if (!passkey && flags.length > 0) throw_user("--length is for the tasks passkey and loss");
   if (!flags.data.empty()) {
     if (!passkey) throw_user("--data is for the tasks loss and passkey; {} makes its own problems", flags.task);
-    std::vector<std::string> books;
-    train::for_each_line(flags.data, [&](const std::string& text, std::int64_t number) {
-      const auto object = nlohmann::json::parse(text, nullptr, false);
-      if (!object.is_object() || !object.contains("text") || !object["text"].is_string())
-        throw_user("{} line {}: is not a JSON object with a field \"text\"", flags.data, number);
-      books.push_back(object["text"].get<std::string>());
-    });
-    options.filler = std::make_shared<const train::Filler>(train::make_filler(books));
+    options.filler = std::make_shared<const train::Filler>(train::make_filler(train::read_documents(flags.data)));
   }
   EvalProgress line;
   const train::TaskResult result =

@@ -3,7 +3,7 @@
 #include <zstd.h>
 
 #include <memory>
-#include <vector>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -58,6 +58,17 @@ void for_each_line(const std::filesystem::path& path, const std::function<void(s
     line.append(piece);
   });
   if (!line.empty()) finish();
+}
+
+std::vector<std::string> read_documents(const std::filesystem::path& path) {
+  std::vector<std::string> documents;
+  for_each_line(path, [&](const std::string& line, std::int64_t number) {
+    const auto object = nlohmann::json::parse(line, nullptr, false);
+    if (!object.is_object() || !object.contains("text") || !object["text"].is_string())
+      throw_user("{} line {}: is not a JSON object with a field \"text\"", path.string(), number);
+    documents.push_back(object["text"].get<std::string>());
+  });
+  return documents;
 }
 
 std::string read_text(const std::filesystem::path& path) {

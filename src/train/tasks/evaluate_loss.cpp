@@ -2,7 +2,6 @@
 // predicted tokens.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <numbers>
 
 #include "base/error.h"
@@ -16,20 +15,10 @@ namespace {
 
 constexpr std::int64_t kBatchTokens = 2048;  // of one forward call: on a CPU larger ones are slower a token
 
-std::vector<std::string> read_documents(const std::filesystem::path& path) {
+std::vector<std::string> documents_of(const std::filesystem::path& path) {
   const std::string name = path.string();
-  std::vector<std::string> documents;
-  if (!name.ends_with(".jsonl") && !name.ends_with(".jsonl.zst")) {
-    documents.push_back(read_text(path));
-    return documents;
-  }
-  for_each_line(path, [&](const std::string& line, std::int64_t number) {
-    const auto object = nlohmann::json::parse(line, nullptr, false);
-    if (!object.is_object() || !object.contains("text") || !object["text"].is_string())
-      throw_user("{} line {}: is not a JSON object with a field \"text\"", name, number);
-    documents.push_back(object["text"].get<std::string>());
-  });
-  return documents;
+  if (name.ends_with(".jsonl") || name.ends_with(".jsonl.zst")) return read_documents(path);
+  return {read_text(path)};
 }
 
 }  // namespace
@@ -38,7 +27,7 @@ LossResult evaluate_loss(const Model& model, const Tokenizer& tokenizer, const s
                          const LossOptions& options, const std::function<void(std::int64_t, std::int64_t)>& progress) {
   LossResult result;
   std::vector<std::vector<std::int64_t>> windows;
-  for (const std::string& text : read_documents(path)) {
+  for (const std::string& text : documents_of(path)) {
     ++result.documents;
     const std::vector<TokenId> ids = tokenizer.encode(text);
     for (std::size_t at = 0; at + 1 < ids.size(); at += static_cast<std::size_t>(options.length)) {
