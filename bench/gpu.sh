@@ -28,18 +28,21 @@ if ls "${K3_WHEELS:-wheels}"/*.whl >/dev/null 2>&1; then
 fi
 export PYTHONPATH=$PWD/$out/site
 python3 -c "import fla" 2>/dev/null && peer=1 || echo "the peer does not import: pip install flash-linear-attention, or put its wheels into wheels/"
+
 compile() {  # SOURCE OBJECT
   timeout 200 nvcc $flags -Xptxas -v -c "$1" -o "$2" >"$2.log" 2>&1 || { echo "compile failed: $1"; grep -m5 error "$2.log"; }
 }
-kernels= tests= builders=()
-for source in src/kernels/cuda/kda/*.cu; do
-  object=$out/$(basename "$source" .cu).o kernels="$kernels $out/$(basename "$source" .cu).o"
-  compile "$source" "$object" & builders+=($!)
-done
-for source in tests/kernels_cuda/*.cu; do
-  object=$out/$(basename "$source" .cu).o tests="$tests $out/$(basename "$source" .cu).o"
-  compile "$source" "$object" & builders+=($!)
-done
+builders=() objects=
+compile_all() {  # FOLDER: its sources, in the background; their objects in $objects
+  objects=
+  for source in "$1"/*.cu; do
+    object=$out/$(basename "$source" .cu).o
+    objects="$objects $object"
+    compile "$source" "$object" & builders+=($!)
+  done
+}
+compile_all src/kernels/cuda/kda && kernels=$objects
+compile_all tests/kernels_cuda && tests=$objects
 compile bench/kda/kda_bench.cu $out/kda_bench.o & builders+=($!)
 wait "${builders[@]}"
 nvcc $flags $tests $kernels -o $out/kda_test &
@@ -50,9 +53,9 @@ grep -h "C75" $out/*.log && echo "ptxas serialised wgmma, see above"
 grep -h "spill" $out/*.log | grep -v " 0 bytes spill stores" | sort | uniq -c
 say built
 
-one_test() { timeout -k 5 "$3" "$1/kda_test" "$2" >"$1/results/$2.txt" 2>&1; echo $? >"$1/results/$2.code"; }
+one_test() { timeout -k 5 60 "$1/kda_test" "$2" >"$1/results/$2.txt" 2>&1; echo $? >"$1/results/$2.code"; }
 export -f one_test
-$out/kda_test list | xargs -P 8 -I{} bash -c "one_test $out {} 60"
+$out/kda_test list | xargs -P 8 -I{} bash -c "one_test $out {}"
 passed=0 failed=0
 for name in $($out/kda_test list); do
   code=$(cat "$out/results/$name.code" 2>/dev/null || echo missing)

@@ -104,11 +104,6 @@ double copy_bytes_per_us() {  // read + written
   REQUIRE_CUDA(cudaFree(p));
   return 2.0 * bytes / t.median;
 }
-int sm_count() {
-  int count = 0;
-  REQUIRE_CUDA(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0));
-  return count;
-}
 double ceiling = 0;
 void report(const std::string& what, const Timing& t, double bytes) {
   const double floor = bytes / ceiling;
@@ -300,7 +295,8 @@ void hopper_parts(int rows, int heads, int tokens) {
   Layer layer(rows, heads, tokens, 0);
   const std::string size = " T" + std::to_string(tokens) + " H" + std::to_string(heads);
   const std::int64_t all = std::int64_t{1} << 40;
-  const int chunks = (tokens + 63) / 64, segments = prefill_detail::plan_segments(chunks, rows, heads, sm_count());
+  const int chunks = (tokens + 63) / 64,
+            segments = prefill_detail::plan_segments(chunks, rows, heads, k3::cuda::multiprocessors());
   auto* workspace = allocate<unsigned char>(prefill_workspace_bytes(tokens, rows, heads, all));
   const prefill_detail::Slab slab{0, chunks, workspace};
   const double blocks = static_cast<double>(rows) * chunks * heads * prefill_detail::kBlockBytes;
