@@ -67,7 +67,7 @@ __device__ __forceinline__ void state_warpgroup(const BackwardArguments& a, cons
       load_transposed(*reinterpret_cast<uint32_t (*)[4]>(&output[4 * tile]),
                       far(at.base + Place::kOutput + output_stage * Block::kOperand + group * kPanelBytes, 16 * tile,
                           16 * warp));
-    warp_arrive(at.output_empty(output_stage));
+    barrier_arrive(at.output_empty(output_stage));
     barrier_wait(at.full(stage), step / kStages & 1);
     wgmma_fence();
 #pragma unroll
@@ -223,7 +223,7 @@ __device__ __forceinline__ void input_warp(const BackwardArguments& a, const Add
         store_shared_uint2(at.base + Layout<kDim>::kOutput + stage * Record<kDim>::kOperand + panel_place(row, channel),
                            pairs[i]);
     }
-    warp_arrive(at.output_full(stage));
+    barrier_arrive(at.output_full(stage));
   }
 }
 
@@ -245,7 +245,8 @@ __global__ void __launch_bounds__(Layout<kDim>::kThreads, kDim == 64 ? 2 : 1)
       barrier_init(at.full(stage), 1), barrier_init(at.empty(stage), 4 * kGroups);
     }
     for (int stage = 0; stage < Place::kOutputStages; ++stage) {
-      barrier_init(at.output_full(stage), kInputWarps), barrier_init(at.output_empty(stage), 4 * kGroups);
+      // every thread arrives: what they guard is written and read by ordinary instructions on both sides
+      barrier_init(at.output_full(stage), 32 * kInputWarps), barrier_init(at.output_empty(stage), 128 * kGroups);
     }
     barrier_init(at.state_full(), 4 * kGroups), barrier_init(at.state_empty(), 1);
     barrier_init(at.weighted_full(), 4 * kGroups), barrier_init(at.weighted_empty(), 1);
