@@ -2,7 +2,7 @@
 # bench/gpu.sh [kda] [--quick]: builds the CUDA KDA kernels, their tests and benchmarks with nvcc for the GPU of this machine, tests, then times
 # them beside flash-linear-attention, and prints a table with floor, peer and goal; the same as JSON in build/bench/kda.json. About eight minutes,
 # most of them the peer's tuning; --quick leaves out compute-sanitizer and the parts. The peer is timed when it imports or when its wheels lie in
-# $K3_WHEELS (default: wheels).
+# $K3_WHEELS (default: wheels): on a second GPU from the start when there is one, otherwise last. K3_PEER_SECONDS (default 330) is what its tuning may take.
 # Every case runs in a process of its own under a time limit, so that one failure costs one line. Exit code 1 when a test fails.
 topic=kda quick= peer=
 for word in "$@"; do
@@ -28,6 +28,14 @@ if ls "${K3_WHEELS:-wheels}"/*.whl >/dev/null 2>&1; then
 fi
 export PYTHONPATH=$PWD/$out/site
 python3 -c "import fla" 2>/dev/null && peer=1 || echo "the peer does not import: pip install flash-linear-attention, or put its wheels into wheels/"
+: >$out/peer.txt
+time_peer() { timeout $((K3_PEER_SECONDS + 60)) python3 bench/kda/peer.py "$K3_PEER_SECONDS" >$out/peer.txt 2>$out/peer.log || tail -3 $out/peer.log; }
+: "${K3_PEER_SECONDS:=330}"
+apart=
+if [ -n "$peer" ] && [ "$(nvidia-smi --list-gpus | wc -l)" -gt 1 ] && [ -z "$CUDA_VISIBLE_DEVICES" ]; then
+  CUDA_VISIBLE_DEVICES=1 time_peer & apart=$!
+  export CUDA_VISIBLE_DEVICES=0
+fi
 
 compile() {  # SOURCE OBJECT
   timeout 200 nvcc $flags -Xptxas -v -c "$1" -o "$2" >"$2.log" 2>&1 || { echo "compile failed: $1"; grep -m5 error "$2.log"; }
@@ -65,8 +73,10 @@ grep -h skipped $out/results/*.txt | sort | uniq -c
 say "tests: $passed passed, $failed failed"
 if [ -z "$quick" ] && command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do
-    for name in layer-small layer-small-d64 short-d64-fp32 step-mixed-d128-bf16 factors-mixed prefill-split-small-packed; do
-      echo "sanitizer $tool $name: $(timeout 40 compute-sanitizer --tool $tool $out/kda_test $name 2>&1 | grep -E "SUMMARY|Error|hazard" | tail -2 | tr '\n' ' ')"
+    for name in layer-small layer-small-d64 short-d64-bf16 short-d64-fp32 step-mixed-d128-bf16 factors-mixed prefill-split-small-packed; do
+      summary=$(timeout 60 compute-sanitizer --tool $tool $out/kda_test $name 2>&1 | grep -E "SUMMARY|Error|hazard" | tail -2 | tr '\n' ' ')
+      echo "sanitizer $tool $name: $summary"
+      [[ $summary == *"SUMMARY: 0 "* ]] || failed=$((failed + 1))
     done
   done
 fi
@@ -77,8 +87,7 @@ for name in $($out/kda_bench list); do
   timeout 40 $out/kda_bench "$name" | tee -a $out/times.txt || echo "$name: exit $?"
 done
 say timed
-: >$out/peer.txt
-[ -n "$peer" ] && { timeout 400 python3 bench/kda/peer.py >$out/peer.txt 2>$out/peer.log || tail -3 $out/peer.log; }
+if [ -n "$apart" ]; then wait "$apart"; elif [ -n "$peer" ]; then time_peer; fi
 say "peer timed"
 python3 bench/kda/table.py $out/times.txt $out/peer.txt build/bench/$topic.json
 [ "$failed" = 0 ]
