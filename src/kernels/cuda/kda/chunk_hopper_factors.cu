@@ -35,9 +35,9 @@ struct Shared {
     };
     unsigned char result[2 * kOperand];  // U, W
   };
-  alignas(128) unsigned char keys[kOperand];    // beta k e^G
-  alignas(128) unsigned char values[kOperand];  // beta v
-  alignas(128) unsigned char t[kPanelBytes];
+  alignas(1024) unsigned char keys[kOperand];    // beta k e^G
+  alignas(1024) unsigned char values[kOperand];  // beta v
+  alignas(1024) unsigned char t[kPanelBytes];
   float tile_decay[kTiles][kDim];
   uint32_t between[3][kDim / 2];  // decays of tile 1, of tile 2, of both: fp16 pairs
   float beta[kTokens];
@@ -267,49 +267,56 @@ __global__ void __launch_bounds__(2 * kDim, 256 / kDim)
   }
   __syncthreads();
 
-  // ---- 4: six tiles below the diagonal, q and k apart
-  constexpr int kTasks = 12, kTurns = (kTasks + kWarps - 1) / kWarps;
-  float pairs[kTurns][1][2][4];
-  const auto task_rows = [](int task) { return task % 6 < 3 ? task % 6 + 1 : task % 6 < 5 ? task % 6 - 1 : 3; };
-  const auto task_columns = [](int task) { return task % 6 < 3 ? task % 6 : task % 6 < 5 ? task % 6 - 3 : 0; };
+  // ---- 4: six tiles below the diagonal, one a warp
+  constexpr int kTasks = 6, kTurns = (kTasks + kWarps - 1) / kWarps;
+  float pairs[kTurns][2][2][4];  // of q and of k
+  const auto task_rows = [](int task) { return task < 3 ? task + 1 : task < 5 ? task - 1 : 3; };
+  const auto task_columns = [](int task) { return task < 3 ? task : task < 5 ? task - 3 : 0; };
 #pragma unroll
   for (int turn = 0; turn < kTurns; ++turn) {
-    const int task = turn * kWarps + warp;
-    if (task >= kTasks) break;
+    const int task = kTasks - 1 - turn * kWarps - warp;
+    if (task < 0) break;
     const int rows = task_rows(task), columns = task_columns(task);
-    const uint32_t left = shared_address(task < 6 ? s.rows_q : s.rows_k), right = shared_address(s.end_k);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) pairs[turn][0][i / 4][i % 4] = 0.f;
+    for (int i = 0; i < 16; ++i) pairs[turn][i / 8][i / 4 % 2][i % 4] = 0.f;
 #pragma unroll
     for (int k = 0; k < kDim; k += 16) {
-      uint32_t a[4], b[4];
-      load_matrices(a, near(left, rows * kTile, k));
-      load_matrices(b, far(right, columns * kTile, k));
+      uint32_t a[2][4], b[4];
+      load_matrices(a[0], near(shared_address(s.rows_q), rows * kTile, k));
+      load_matrices(a[1], near(shared_address(s.rows_k), rows * kTile, k));
+      load_matrices(b, far(shared_address(s.end_k), columns * kTile, k));
       if (rows - columns > 1) {
         const uint32_t* decay = s.between[rows - columns > 2 ? 2 : columns] + k / 2 + lane % 4;
         const uint32_t low = decay[0], high = decay[4];
-        a[0] = multiply_halves(a[0], low), a[1] = multiply_halves(a[1], low);
-        a[2] = multiply_halves(a[2], high), a[3] = multiply_halves(a[3], high);
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+          a[m][0] = multiply_halves(a[m][0], low), a[m][1] = multiply_halves(a[m][1], low);
+          a[m][2] = multiply_halves(a[m][2], high), a[m][3] = multiply_halves(a[m][3], high);
+        }
       }
-      tensor_core_half(pairs[turn][0][0], a, b[0], b[1]);
-      tensor_core_half(pairs[turn][0][1], a, b[2], b[3]);
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        tensor_core_half(pairs[turn][m][0], a[m], b[0], b[1]);
+        tensor_core_half(pairs[turn][m][1], a[m], b[2], b[3]);
+      }
     }
   }
   __syncthreads();
 #pragma unroll
   for (int turn = 0; turn < kTurns; ++turn) {
-    const int task = turn * kWarps + warp;
-    if (task >= kTasks) break;
+    const int task = kTasks - 1 - turn * kWarps - warp;
+    if (task < 0) break;
     const int rows = task_rows(task) * kTile, columns = task_columns(task) * kTile;
-    float* out = task < 6 ? s.square : s.lower;
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int row = rows + 8 * half + lane / 4, column = columns + 8 * n + 2 * (lane % 4);
-        const float weight = task < 6 ? 1.f : s.beta[row];
-        *reinterpret_cast<float2*>(out + row * kPairPitch + column) =
-            make_float2(weight * pairs[turn][0][n][2 * half], weight * pairs[turn][0][n][2 * half + 1]);
+        const int row = rows + 8 * half + lane / 4, at = row * kPairPitch + columns + 8 * n + 2 * (lane % 4);
+        const float beta = s.beta[row];
+        *reinterpret_cast<float2*>(s.square + at) =
+            make_float2(pairs[turn][0][n][2 * half], pairs[turn][0][n][2 * half + 1]);
+        *reinterpret_cast<float2*>(s.lower + at) =
+            make_float2(beta * pairs[turn][1][n][2 * half], beta * pairs[turn][1][n][2 * half + 1]);
       }
   }
 #pragma unroll
@@ -369,24 +376,30 @@ __global__ void __launch_bounds__(2 * kDim, 256 / kDim)
   __syncthreads();
   if (w.inverse && thread == 0) bulk_copy_out(w.inverse + at_tile * kPanelBytes, shared_address(s.t), kPanelBytes);
 
-  // ---- 6: a warp owns 16 channels of U and W; T is zero above the diagonal
-  const auto product = [&](const unsigned char* right, int destination) {
-    float sum[kTiles][2][4];
+  // ---- 6: a warpgroup's U, then, or another one's, W
+  constexpr int kGroups = kWarps / 4;
 #pragma unroll
-    for (int m = 0; m < kTiles; ++m)
+  for (int which = 0; which < 2; ++which) {
+    if (which % kGroups != warp / 4) continue;
+    const uint32_t t = shared_address(s.t), right = shared_address(which == 0 ? s.values : s.keys);
+    float sum[kDim / 2];
+    wgmma_fence();
 #pragma unroll
-      for (int i = 0; i < 8; ++i) sum[m][i / 4][i % 4] = 0.f;
-    multiply_half<kTokens, false, true>(sum, shared_address(s.t), 0, shared_address(right), 16 * warp,
-                                        [](int m, int k) { return k > kTile * m; });
-    const uint32_t out = shared_address(s.result) + destination;
+    for (int k = 0; k < 4; ++k) {
+      const uint64_t columns = panel_descriptor(right + k * 2048, kPanelBytes);
+      if (k == 0) wgmma_half_rows<0, 1, 1>(sum, panel_descriptor(t), columns);
+      else wgmma_half_rows<1, 1, 1>(sum, panel_descriptor(t + k * 32), columns);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    settle(sum);
+    const uint32_t out = shared_address(s.result) + (which == 0 ? Block::kWeightedValues : Block::kWeightedKeys);
 #pragma unroll
-    for (int m = 0; m < kTiles; ++m)
-      store_matrices(near(out, kTile * m, 16 * warp), half_pair(sum[m][0][0], sum[m][0][1]),
-                     half_pair(sum[m][0][2], sum[m][0][3]), half_pair(sum[m][1][0], sum[m][1][1]),
-                     half_pair(sum[m][1][2], sum[m][1][3]));
-  };
-  product(s.values, Block::kWeightedValues);
-  product(s.keys, Block::kWeightedKeys);
+    for (int n = 0; n < kDim / 16; ++n)
+      store_matrices(near(out, warp % 4 * kTile, 16 * n), half_pair(sum[8 * n], sum[8 * n + 1]),
+                     half_pair(sum[8 * n + 2], sum[8 * n + 3]), half_pair(sum[8 * n + 4], sum[8 * n + 5]),
+                     half_pair(sum[8 * n + 6], sum[8 * n + 7]));
+  }
   async_proxy_fence();
   __syncthreads();
   if (thread == 0) {

@@ -14,8 +14,7 @@
 //     sum_i (k e^(G_C - G))_i K1_i + e^(G_C) rowsum(S dS);  dg = running sum of dG from the end
 // The terms with i = j have decay 1 and cancel in dG, so they are added after it. At dim 128 two blocks add to dbeta,
 // which starts at zero: a sum of two is the same in either order. Two blocks share an SM (128 registers a
-// thread). Traffic of shared memory limits it: 1 and 2 read through ldmatrix, 3 and 4 pairs of neighbours, results leave
-// through the panels of q and k.
+// thread); results leave through the panels of q and k.
 #include "kernels/cuda/kda/chunk_hopper_pairs.cuh"
 #include "kernels/cuda/kda/chunk_tiles.cuh"
 
@@ -80,7 +79,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     barrier_wait(barrier, 0);
     return;
   }
-  const int row_tile = warp / 2, row0 = row_tile * kTile, column0 = warp % 2 * 32;
+  const int row_tile = warp % 4, row0 = row_tile * kTile, column0 = warp / 4 * 32;
 
   const float v_factor = value_factor(w.largest_v[place.sequence * heads + head]),
               d_factor = gradient_factor(gradients.largest_d[place.sequence * heads + head]);
@@ -125,48 +124,43 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (a.output_type == Type::fp32) bring(Column<const float>(a.d_o, place.first_token + first, head, channel, kRows));
     else bring(Column<const __nv_bfloat16>(a.d_o, place.first_token + first, head, channel, kRows));
   }
+  async_proxy_fence();  // dO
   __syncthreads();
   barrier_wait(barrier, 0);
 
   // ---- 1
-  float d_scores[2][4][4], d_lower[2][4][4];  // dA and -dL of this row tile, columns column0 + 16 m + 8 n (n < 2)
+  {  // the first warpgroup dA, the second dL
+    const bool scores = warp < 4;
+    const uint32_t left = shared_address(scores ? s.d_output : s.x), right = shared_address(s.residuals);
+    float sum[32];
+    wgmma_fence();
 #pragma unroll
-  for (int i = 0; i < 32; ++i) d_scores[i / 16][i / 4 % 4][i % 4] = d_lower[i / 16][i / 4 % 4][i % 4] = 0.f;
-  if (column0 <= row0) {
-    const bool both_tiles = column0 + kTile <= row0;
-#pragma unroll
-    for (int k = 0; k < kDim; k += 16) {
-      uint32_t left[4], left_x[4];
-      load_matrices(left, near(shared_address(s.d_output), row0, k));
-      load_matrices(left_x, near(shared_address(s.x), row0, k));
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        if (half == 1 && !both_tiles) continue;
-        uint32_t right[4];
-        load_matrices(right, far(shared_address(s.residuals), column0 + kTile * half, k));
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
-          tensor_core_half(d_scores[half][n], left, right[2 * n], right[2 * n + 1]);
-          tensor_core_half(d_lower[half][n], left_x, right[2 * n], right[2 * n + 1]);
-        }
-      }
+    for (int k = 0; k < kDim / 16; ++k) {
+      const int at = k / 4 * kPanelBytes + k % 4 * 32;
+      if (k == 0) wgmma_half_rows<0, 1>(sum, panel_descriptor(left), panel_descriptor(right));
+      else wgmma_half_rows<1, 1>(sum, panel_descriptor(left + at), panel_descriptor(right + at));
     }
-  }
+    wgmma_commit();
+    wgmma_wait<0>();
+    settle(sum);
+    float* pairs = s.pairs[scores ? 0 : 1];
+    const float sign = scores ? 1.f : -1.f;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int columns = column0 + kTile * half;
-    if (columns > row0) continue;
-    const int at = pair_tile(row_tile, columns / kTile);
+    for (int columns = 0; columns < kTiles; ++columns) {
+      if (columns > row_tile) continue;
+      float* tile = pairs + pair_tile(row_tile, columns);
 #pragma unroll
-    for (int n = 0; n < 2; ++n)
+      for (int n = 0; n < 2; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int i = group + 8 * (e / 2), j = 8 * n + 2 * quad + e % 2;
-        const bool lower = columns < row0 || j < i;
-        s.pairs[0][at + i * kPairPitch + j] = lower ? d_scores[half][n][e] : 0.f;
-        s.pairs[1][at + i * kPairPitch + j] = lower ? -d_lower[half][n][e] : 0.f;
-        if (columns == row0 && i == j) s.same[row0 + i] = d_scores[half][n][e];
-      }
+        for (int half = 0; half < 2; ++half) {
+          const int i = group + 8 * half, j = 8 * n + 2 * quad, e = 8 * columns + 4 * n + 2 * half;
+          const bool below = columns < row_tile;
+          *reinterpret_cast<float2*>(tile + i * kPairPitch + j) =
+              make_float2(below || j < i ? sign * sum[e] : 0.f, below || j + 1 < i ? sign * sum[e + 1] : 0.f);
+          if (scores && !below && j == i) s.same[row0 + i] = sum[e];
+          if (scores && !below && j + 1 == i) s.same[row0 + i] = sum[e + 1];
+        }
+    }
   }
 #pragma unroll
   for (int turn = 0; turn < kValueTurns; ++turn) {  // dv, and X . v towards dbeta
@@ -189,28 +183,36 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 
   // ---- 2
-  float q1[4][4] = {}, y[4][4] = {}, k1[4][4] = {};
+  float q1[4][4], y[4][4], k1[4][4];
+  {
+    float(&q1_sum)[16] = *reinterpret_cast<float(*)[16]>(q1), (&y_sum)[16] = *reinterpret_cast<float(*)[16]>(y),
+               (&k1_sum)[16] = *reinterpret_cast<float(*)[16]>(k1);
+    const uint32_t keys = column0 * 128;  // bytes to this warpgroup's rows of S and dS
+    wgmma_fence();
 #pragma unroll
-  for (int k = 0; k < kDim; k += 16) {
-    uint32_t left[4], left_x[4], left_r[4];
-    load_matrices(left, near(shared_address(s.d_output), row0, k));
-    load_matrices(left_x, near(shared_address(s.x), row0, k));
-    load_matrices(left_r, near(shared_address(s.residuals), row0, k));
-#pragma unroll
-    for (int n = 0; n < 4; n += 2) {
-      uint32_t right[4], right_d[4];
-      load_matrices(right, far(shared_address(s.state) + k / 64 * kPanelBytes, column0 + 8 * n, k % 64));
-      load_matrices(right_d, far(shared_address(s.d_state) + k / 64 * kPanelBytes, column0 + 8 * n, k % 64));
-#pragma unroll
-      for (int m = 0; m < 2; ++m) {
-        tensor_core_half(q1[n + m], left, right[2 * m], right[2 * m + 1]);
-        tensor_core_half(y[n + m], left_x, right[2 * m], right[2 * m + 1]);
-        tensor_core_half(k1[n + m], left_r, right_d[2 * m], right_d[2 * m + 1]);
+    for (int k = 0; k < kDim / 16; ++k) {
+      const int at = k / 4 * kPanelBytes + k % 4 * 32;
+      const uint64_t output = panel_descriptor(shared_address(s.d_output) + at),
+                     x = panel_descriptor(shared_address(s.x) + at),
+                     residuals = panel_descriptor(shared_address(s.residuals) + at),
+                     state = panel_descriptor(shared_address(s.state) + keys + at),
+                     d_state = panel_descriptor(shared_address(s.d_state) + keys + at);
+      if (k == 0) {
+        wgmma_half_rows<0, 1>(q1_sum, output, state);
+        wgmma_half_rows<0, -1>(y_sum, x, state);
+        wgmma_half_rows<0, 1>(k1_sum, residuals, d_state);
+      } else {
+        wgmma_half_rows<1, 1>(q1_sum, output, state);
+        wgmma_half_rows<1, -1>(y_sum, x, state);
+        wgmma_half_rows<1, 1>(k1_sum, residuals, d_state);
       }
     }
+    wgmma_commit();
+    wgmma_wait<0>();
+    settle(q1_sum);
+    settle(y_sum);
+    settle(k1_sum);
   }
-#pragma unroll
-  for (int i = 0; i < 16; ++i) y[i / 4][i % 4] = -y[i / 4][i % 4];
 #pragma unroll
   for (int turn = 0; turn < 2; ++turn) {  // eight lanes a key
     const int key = turn * 32 + thread / 8;
@@ -290,29 +292,29 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int n = 0; n < 4; ++n)
     inverse[n] = fast_exp2(-s.decay[(row0 + kTile - 1) * kWidePitch + column0 + 8 * n + group]);
 
-  // towards dG of the last row: sum over this tile's rows of k e^(G_C - G) K1
-  {
-    float after[4][2];
-#pragma unroll
-    for (int n = 0; n < 4; ++n) after[n][0] = after[n][1] = 1.f;
-    for (int t = row_tile + 1; t < kTiles; ++t)
-#pragma unroll
-      for (int n = 0; n < 4; ++n) {
-        const float2 d = *reinterpret_cast<const float2*>(&s.tile_decay[t][own_keys + 8 * n]);
-        after[n][0] *= d.x, after[n][1] *= d.y;
-      }
+  {  // towards dG of the last row: sum over this tile's rows of k e^(G_C - G) K1, eight keys a lane, then one
+    float sums[8];
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
       const float* own = s.end_k + (row0 + group) * kWidePitch + own_keys + 8 * n;
       const float2 first = *reinterpret_cast<const float2*>(own),
                    second = *reinterpret_cast<const float2*>(own + 8 * kWidePitch);
-      float2 sum = make_float2(k1[n][0] * first.x + k1[n][2] * second.x, k1[n][1] * first.y + k1[n][3] * second.y);
-#pragma unroll
-      for (int step = 4; step <= 16; step *= 2) sum.x += shuffle_xor(sum.x, step), sum.y += shuffle_xor(sum.y, step);
-      if (group == 0)
-        *reinterpret_cast<float2*>(&s.total[row_tile][own_keys + 8 * n]) =
-            make_float2(sum.x * after[n][0], sum.y * after[n][1]);
+      sums[2 * n] = k1[n][0] * first.x + k1[n][2] * second.x;
+      sums[2 * n + 1] = k1[n][1] * first.y + k1[n][3] * second.y;
     }
+#pragma unroll
+    for (int width = 4; width >= 1; width /= 2) {
+      const bool upper = lane & 4 * width;
+#pragma unroll
+      for (int i = 0; i < width; ++i) {
+        const float kept = upper ? sums[i + width] : sums[i], sent = upper ? sums[i] : sums[i + width];
+        sums[i] = kept + shuffle_xor(sent, 4 * width);
+      }
+    }
+    const int key = own_keys + 8 * (group / 2) + group % 2;
+    float sum = sums[0];
+    for (int t = row_tile + 1; t < kTiles; ++t) sum *= s.tile_decay[t][key];
+    s.total[row_tile][key] = sum;
   }
   const auto rows_of = [&](const float* operand, int tile) { return rows_of_tile(operand, tile, column0); };
 #pragma unroll 1
@@ -402,7 +404,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     d_beta[half] += shuffle_xor(d_beta[half], 1);
     d_beta[half] += shuffle_xor(d_beta[half], 2);
-    if (quad == 0) s.d_beta_keys[warp % 2][row] = d_beta[half];
+    if (quad == 0) s.d_beta_keys[warp / 4][row] = d_beta[half];
   }
   __syncthreads();  // operands free: dG takes their place
 #pragma unroll
