@@ -290,31 +290,48 @@ void hopper_case(const std::string& name, int rows, int heads, int tokens, float
   void* workspace = allocate<char>(prefill_workspace_bytes(tokens, rows, heads));
   report(name, time_of([&] { REQUIRE_CUDA(prefill(layer.a, tokens, workspace, nullptr)); }), layer.bytes());
 }
-// Both kernels alone, the split's kernels alone, then slabs of several sizes.
+// Both kernels alone, the split's kernels alone, then the ways to put them together.
 void hopper_parts(int rows, int heads, int tokens) {
   Layer layer(rows, heads, tokens, 0);
   const std::string size = " T" + std::to_string(tokens) + " H" + std::to_string(heads);
-  const std::int64_t all = std::int64_t{1} << 40;
-  const int chunks = (tokens + 63) / 64,
-            segments = prefill_detail::plan_segments(chunks, rows, heads, k3::cuda::multiprocessors());
-  auto* workspace = allocate<unsigned char>(prefill_workspace_bytes(tokens, rows, heads, all));
+  constexpr std::int64_t kAll = std::int64_t{1} << 40;
+  const int chunks = (tokens + 63) / 64, lines = rows * heads;
+  const double blocks = static_cast<double>(lines) * chunks * prefill_detail::kBlockBytes;
+  std::vector<PrefillOptions> ways = {{}};
+  for (int segments : {1, 2, 4, 8}) ways.push_back({.segments = segments});
+  for (int state_blocks : {12, 20, 24, 28, 32, 40}) ways.push_back({.state_blocks = state_blocks});
+  std::size_t bytes = 0;
+  for (PrefillOptions& way : ways) {
+    way.slab_bytes = kAll;
+    bytes = std::max(bytes, prefill_workspace_bytes(tokens, rows, heads, way));
+  }
+  auto* workspace = allocate<unsigned char>(bytes);
   const prefill_detail::Slab slab{0, chunks, workspace};
-  const double blocks = static_cast<double>(rows) * chunks * heads * prefill_detail::kBlockBytes;
-  const prefill_detail::Split split = prefill_detail::place_split(
-      chunks, segments, rows, heads, workspace + prefill_workspace_bytes(tokens, rows, heads, all, 1));
+  const std::size_t slab_bytes = prefill_workspace_bytes(tokens, rows, heads, {kAll, 1});
   report("prefill factors alone" + size,
          time_of([&] { REQUIRE_CUDA(prefill_detail::launch_factors(layer.a, slab, nullptr)); }),
          layer.all * 8.0 + blocks);
-  if (segments > 1)
-    report("prefill pairs of " + std::to_string(segments) + " segments alone" + size,
-           time_of([&] { REQUIRE_CUDA(prefill_detail::launch_split(layer.a, slab, split, nullptr)); }), blocks * 2 / 3);
-  report("prefill state alone" + size,
-         time_of([&] { REQUIRE_CUDA(prefill_detail::launch_state(layer.a, slab, split, nullptr)); }),
-         layer.all * 4.0 + blocks);
-  for (std::int64_t megabytes : {16, 32, 64, 128, 256, 1024})
-    report("prefill in slabs of " + std::to_string(megabytes) + " MB" + size,
-           time_of([&] { REQUIRE_CUDA(prefill(layer.a, tokens, workspace, nullptr, megabytes << 20)); }),
+  for (int segments : {1, 2, 4, 8}) {
+    if (segments > 1 && lines > 32) break;
+    const prefill_detail::Split split =
+        prefill_detail::place_split(chunks, segments, rows, heads, workspace + slab_bytes);
+    const std::string parts = " of " + std::to_string(segments) + " segments alone" + size;
+    if (segments > 1)
+      report("prefill pairs" + parts,
+             time_of([&] { REQUIRE_CUDA(prefill_detail::launch_split(layer.a, slab, split, nullptr)); }),
+             blocks * 2 / 3);
+    report("prefill state" + parts,
+           time_of([&] { REQUIRE_CUDA(prefill_detail::launch_state(layer.a, slab, split, nullptr)); }),
+           layer.all * 4.0 + blocks);
+  }
+  for (const PrefillOptions& way : ways) {
+    if (way.state_blocks > lines || (way.segments > 1 && lines > 32)) continue;
+    const std::string name = way.state_blocks ? std::to_string(way.state_blocks) + " state blocks"
+                             : way.segments   ? std::to_string(way.segments) + " segments"
+                                              : "planned";
+    report("prefill, " + name + size, time_of([&] { REQUIRE_CUDA(prefill(layer.a, tokens, workspace, nullptr, way)); }),
            layer.bytes());
+  }
 }
 
 struct Bench {

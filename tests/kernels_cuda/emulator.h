@@ -64,7 +64,11 @@ struct Barrier {  // mbarrier
     pending = expected;
   }
 };
+struct Named {  // barrier of some threads
+  int arrived = 0, generation = 0;
+};
 struct Block {
+  std::map<int, Named> named;
   std::vector<Group> groups;
   std::map<uint32_t, Barrier> barriers;
   std::vector<Fiber> fibers;
@@ -226,9 +230,33 @@ void copy_async_wait() {
     groups.erase(groups.begin());
   }
 }
+inline void assume(bool) {}
 inline int opaque(int x) { return x; }
+template <int kThreads>
+void named_barrier_arrive(int id) {
+  emulator::Named& barrier = emulator::block->named[id];
+  if (++barrier.arrived == kThreads) barrier.arrived = 0, ++barrier.generation;
+}
+template <int kThreads>
+void named_barrier(int id) {
+  emulator::Named& barrier = emulator::block->named[id];
+  const int mine = barrier.generation;
+  named_barrier_arrive<kThreads>(id);
+  while (barrier.generation == mine) emulator::yield();
+}
+inline void store_global(std::uintptr_t address, uint32_t word) { *reinterpret_cast<uint32_t*>(address) = word; }
+inline void store_release(uint32_t* p, uint32_t value) { *p = value; }
+// Kernels run one after another: a flag that is not there never comes.
+inline uint32_t load_acquire(const uint32_t* p) {
+  if (*p == 0) std::printf("no kernel before has set this flag\n"), std::abort();
+  return *p;
+}
 inline float fast_exp2(float x) { return std::exp2(x); }
 inline int multiprocessors() { return 2; }
+inline cudaError_t clear_async(void* memory, size_t bytes, cudaStream_t) {
+  std::memset(memory, 0, bytes);
+  return cudaSuccess;
+}
 
 template <class T>
 T* shared_memory() {
@@ -296,15 +324,14 @@ void bulk_wait_read() {
 }
 inline void bulk_wait_written() { bulk_wait_read<0>(); }
 inline void async_proxy_fence() {}
+inline void async_proxy_fence_global() {}
 inline void prefetch_l2(const void*) {}
 inline void prefetch_l2_bulk(const void*, uint32_t) {}
-inline void copy_async_8(uint32_t shared, const void* global) {
-  const emulator::Copy copy{shared_at(shared), global, 8};
-  if (emulator::options.late_copies) emulator::block->fibers[emulator::block->current].open.push_back(copy);
-  else emulator::land(copy);
-}
+inline void store_shared(uint32_t address, uint32_t word) { std::memcpy(shared_at(address), &word, 4); }
+inline void copy_async_16(uint32_t shared, const void* global) { copy_async_16(shared_at(shared), global); }
 inline float2 load_shared_float2(uint32_t address) { return *reinterpret_cast<float2*>(shared_at(address)); }
 inline uint2 load_shared_uint2(uint32_t address) { return *reinterpret_cast<uint2*>(shared_at(address)); }
+inline uint4 load_shared_uint4(uint32_t address) { return *reinterpret_cast<uint4*>(shared_at(address)); }
 
 inline void wgmma_fence() {}
 inline void wgmma_commit() {}

@@ -105,18 +105,18 @@ bool prefill_case() {
   if (std::int64_t{starts.back()} * kHeads * 128 <= (std::int64_t{1} << 31))
     return std::printf("    FAIL too small\n"), false;
   const int longest = 600000, rows = 5;
-  const std::size_t work = kda::prefill_workspace_bytes(longest, rows, kHeads, kda::kSlabBytes, 1);
+  const std::size_t work = kda::prefill_workspace_bytes(longest, rows, kHeads, {.segments = 1});
   if (!enough_memory(Layer::bytes(starts.back(), kHeads, 5) + work)) return true;
   Layer whole(starts.back(), kHeads, 5, starts, slot_of);
   std::vector<Alone> alone;
   for (int row : {0, 2, 4}) alone.emplace_back(whole, starts[row], lengths[row], slot_of[row]);
   Buffer workspace(work);
-  REQUIRE_CUDA(kda::prefill(whole.a, longest, workspace.data(), nullptr, kda::kSlabBytes, 1));
+  REQUIRE_CUDA(kda::prefill(whole.a, longest, workspace.data(), nullptr, {.segments = 1}));
   bool good = finite<__nv_bfloat16>("y", whole.y);
   good = finite<float>("state", whole.state) && good;
   for (Alone& row : alone) {
     workspace.poison();
-    REQUIRE_CUDA(kda::prefill(row.a, row.length, workspace.data(), nullptr, kda::kSlabBytes, 1));
+    REQUIRE_CUDA(kda::prefill(row.a, row.length, workspace.data(), nullptr, {.segments = 1}));
     synchronize();
     good = row.equals(whole, "row from token " + std::to_string(row.first)) && good;
   }
@@ -131,11 +131,11 @@ bool million_case() {
   const StepCase c{"", 1, kDim, 1, Type::bf16, {kLast}, {0}, {}};
   bool good = true;
   for (int segments : {0, 1}) {
-    const std::size_t work = kda::prefill_workspace_bytes(kTokens, 1, 1, kda::kSlabBytes, segments);
+    const std::size_t work = kda::prefill_workspace_bytes(kTokens, 1, 1, {.segments = segments});
     if (!enough_memory(Layer::bytes(kTokens, 1, 1) + work)) return true;
     Layer layer(kTokens, 1, 1, {0, kTokens}, {0});
     Buffer workspace(work);
-    REQUIRE_CUDA(kda::prefill(layer.a, kTokens, workspace.data(), nullptr, kda::kSlabBytes, segments));
+    REQUIRE_CUDA(kda::prefill(layer.a, kTokens, workspace.data(), nullptr, {.segments = segments}));
     good = finite<__nv_bfloat16>("y", layer.y) && good;
 
     const auto halves = [](const Buffer& buffer, std::int64_t from, std::int64_t count) {

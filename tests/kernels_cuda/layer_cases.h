@@ -130,12 +130,14 @@ inline bool check_layer_prefill(const StepCase& c, const Inputs& in, const Expec
   if (!on_hopper_gpu()) return std::printf("    prefill skipped: needs sm_90\n"), true;
   const int longest = *std::max_element(c.lengths.begin(), c.lengths.end()), rows = static_cast<int>(c.lengths.size());
   bool good = true;
-  for (int segments : {1, 3}) {
+  for (const kda::PrefillOptions& options : {kda::PrefillOptions{.segments = 1}, kda::PrefillOptions{.segments = 3},
+                                             kda::PrefillOptions{.state_blocks = 3}}) {
     Device device(c, in);
-    Buffer workspace(kda::prefill_workspace_bytes(longest, rows, c.heads, kda::kSlabBytes, segments));
-    REQUIRE_CUDA(kda::prefill(device.a, longest, workspace.data(), nullptr, kda::kSlabBytes, segments));
+    Buffer workspace(kda::prefill_workspace_bytes(longest, rows, c.heads, options));
+    REQUIRE_CUDA(kda::prefill(device.a, longest, workspace.data(), nullptr, options));
     synchronize();
-    if (std::getenv("K3_VERBOSE")) std::printf("    prefill, %d segments\n", segments);
+    if (std::getenv("K3_VERBOSE"))
+      std::printf("    prefill, %d segments, %d state blocks\n", options.segments, options.state_blocks);
     good = check_call(device, in, want, limits.prefill_y, limits.prefill_state) && good;
   }
   return good;

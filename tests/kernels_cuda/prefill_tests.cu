@@ -2,6 +2,7 @@
 // against the layer of step.h.
 #include "kernels/cuda/kda/prefill.h"
 #include "kernels/cuda/kda/prefill_blocks.cuh"
+#include "kernels/cuda/kda/prefill_plan.h"
 #include "kernels_cuda/step_cases.h"
 #include "kernels_cuda/test.h"
 
@@ -20,6 +21,29 @@ double operand(const unsigned char* block, int offset, int row,
   return bf16_at(block + offset + column / 64 * detail::kPanel + detail::panel_offset(row, column % 64 * 2));
 }
 
+// The same blocks in another order, and a flag for each that exists.
+bool overlapped_factors(const StepCase& c, const kda::StepArguments& a, int chunks, int state_blocks,
+                        const std::vector<unsigned char>& want) {
+  const std::size_t count = want.size() / detail::kBlockStride;
+  Buffer blocks(want.size()), ready = upload(std::vector<std::uint32_t>(count));
+  REQUIRE_CUDA(detail::launch_factors(
+      a, {0, chunks, blocks.as<unsigned char>(), state_blocks, ready.as<std::uint32_t>()}, nullptr));
+  synchronize();
+  const std::vector<unsigned char> got = download<unsigned char>(blocks);
+  const std::vector<std::uint32_t> flags = download<std::uint32_t>(ready);
+  for (std::size_t i = 0; i < count; ++i) {
+    const int row = static_cast<int>(i / c.heads / chunks), chunk = static_cast<int>(i / c.heads % chunks);
+    const bool there = c.slot_of[row] >= 0 && chunk * 64 < c.lengths[row];
+    const auto at = static_cast<std::ptrdiff_t>(i * detail::kBlockStride);
+    if (flags[i] == static_cast<std::uint32_t>(there) &&
+        (!there || std::equal(&got[at], &got[at] + detail::kBlockBytes, &want[at])))
+      continue;
+    std::printf("    FAIL block %zu with %d state blocks: flag %u\n", i, state_blocks, flags[i]);
+    return false;
+  }
+  return true;
+}
+
 bool factors_case(const StepCase& c) {
   const Inputs in = make_inputs(c, 9);
   const Expected want = oracle(c, in);
@@ -30,6 +54,8 @@ bool factors_case(const StepCase& c) {
   REQUIRE_CUDA(detail::launch_factors(device.a, {0, chunks, blocks.as<unsigned char>()}, nullptr));
   synchronize();
   const std::vector<unsigned char> bytes = download<unsigned char>(blocks);
+  bool good = true;
+  for (int state_blocks : {1, 3}) good = overlapped_factors(c, device.a, chunks, state_blocks, bytes) && good;
   std::vector<double> y(want.y.size()), expected = want.y, states = in.state;
   for (std::size_t row = 0; row < c.lengths.size(); ++row) {
     if (c.slot_of[row] < 0) {
@@ -70,7 +96,7 @@ bool factors_case(const StepCase& c) {
       }
     }
   }
-  bool good = compare("y", y, expected, 6e-3);
+  good = compare("y", y, expected, 6e-3) && good;
   return compare("state", states, want.state, 5e-3) && good;
 }
 
@@ -88,15 +114,15 @@ struct Outcome {
   std::vector<double> y, state;
   bool good = true;
 };
-Outcome run_prefill(const StepCase& c, const Inputs& in, const Expected& want, std::int64_t slab_bytes, int segments,
+Outcome run_prefill(const StepCase& c, const Inputs& in, const Expected& want, const kda::PrefillOptions& options,
                     double y_limit, double state_limit) {
   const int longest = *std::max_element(c.lengths.begin(), c.lengths.end()), rows = static_cast<int>(c.lengths.size());
   std::vector<std::vector<char>> first;
   Outcome out;
   for (int turn = 0; turn < 3; ++turn) {
     Device device(c, in);
-    Buffer workspace(kda::prefill_workspace_bytes(longest, rows, c.heads, slab_bytes, segments));
-    REQUIRE_CUDA(kda::prefill(device.a, longest, workspace.data(), nullptr, slab_bytes, segments));
+    Buffer workspace(kda::prefill_workspace_bytes(longest, rows, c.heads, options));
+    REQUIRE_CUDA(kda::prefill(device.a, longest, workspace.data(), nullptr, options));
     synchronize();
     std::vector<std::vector<char>> bits{download<char>(device.y), download<char>(device.state),
                                         download<char>(device.window)};
@@ -111,10 +137,27 @@ Outcome run_prefill(const StepCase& c, const Inputs& in, const Expected& want, s
   }
   return out;
 }
-bool prefill_case(const StepCase& c, std::int64_t slab_bytes, int segments) {
+bool same(const std::vector<double>& a, const std::vector<double>& b) {  // bit for bit, poison too
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+}
+// As planned, and with both kernels at the same time, whose result must not differ from one after the other.
+bool prefill_case(const StepCase& c, std::int64_t slab_bytes) {
   if (!on_hopper()) return std::printf("    skipped: needs sm_90\n"), true;
   const Inputs in = make_inputs(c, 9);
-  return run_prefill(c, in, oracle(c, in), slab_bytes, segments, 8e-3, 7e-3).good;
+  const Expected want = oracle(c, in);
+  const auto run = [&](int segments, int state_blocks) {
+    return run_prefill(c, in, want, {slab_bytes, segments, state_blocks}, 8e-3, 7e-3);
+  };
+  const Outcome whole = run(1, 0);
+  bool good = run(0, 0).good && whole.good;
+  for (int state_blocks : {1, 3}) {
+    const Outcome overlapped = run(0, state_blocks);
+    good = overlapped.good && good;
+    if (same(overlapped.y, whole.y) && same(overlapped.state, whole.state)) continue;
+    std::printf("    FAIL %d state blocks change the result\n", state_blocks);
+    good = false;
+  }
+  return good;
 }
 
 // What a split must stand: plain inputs; decay logits around -4 (some channels forget slowly) and -8 (all remember);
@@ -150,8 +193,8 @@ bool split_case(const StepCase& c, Memory memory, int segments, double y_limit, 
   if (!on_hopper()) return std::printf("    skipped: needs sm_90\n"), true;
   const Inputs in = make_memory(c, memory);
   const Expected want = oracle(c, in);
-  const Outcome whole = run_prefill(c, in, want, kda::kSlabBytes, 1, y_limit, state_limit),
-                split = run_prefill(c, in, want, kda::kSlabBytes, segments, y_limit, state_limit);
+  const Outcome whole = run_prefill(c, in, want, {.segments = 1}, y_limit, state_limit),
+                split = run_prefill(c, in, want, {.segments = segments}, y_limit, state_limit);
   const int chunks = (*std::max_element(c.lengths.begin(), c.lengths.end()) + 63) / 64,
             whole_rows = (chunks + segments - 1) / segments * 64;
   const std::size_t width = static_cast<std::size_t>(c.heads) * c.dim;
@@ -167,15 +210,15 @@ bool split_case(const StepCase& c, Memory memory, int segments, double y_limit, 
   return compare("state, split", split.state, whole.state, 5e-3) && good && whole.good && split.good;
 }
 
-// A captured split prefill does what the direct one did.
-bool graph_case(const StepCase& c, int segments) {
+// A captured prefill does what the direct one did.
+bool graph_case(const StepCase& c, const kda::PrefillOptions& options) {
 #ifndef K3_CUDA_EMULATOR
   if (!on_hopper()) return std::printf("    skipped: needs sm_90\n"), true;
   const Inputs in = make_memory(c, Memory::slow);
   const int longest = *std::max_element(c.lengths.begin(), c.lengths.end()), rows = static_cast<int>(c.lengths.size());
   Device direct(c, in), captured(c, in);
-  Buffer workspace(kda::prefill_workspace_bytes(longest, rows, c.heads, kda::kSlabBytes, segments));
-  REQUIRE_CUDA(kda::prefill(direct.a, longest, workspace.data(), nullptr, kda::kSlabBytes, segments));
+  Buffer workspace(kda::prefill_workspace_bytes(longest, rows, c.heads, options));
+  REQUIRE_CUDA(kda::prefill(direct.a, longest, workspace.data(), nullptr, options));
   synchronize();
   workspace.poison();
   cudaStream_t stream;
@@ -183,7 +226,7 @@ bool graph_case(const StepCase& c, int segments) {
   cudaGraphExec_t executable;
   REQUIRE_CUDA(cudaStreamCreate(&stream));
   REQUIRE_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-  REQUIRE_CUDA(kda::prefill(captured.a, longest, workspace.data(), stream, kda::kSlabBytes, segments));
+  REQUIRE_CUDA(kda::prefill(captured.a, longest, workspace.data(), stream, options));
   REQUIRE_CUDA(cudaStreamEndCapture(stream, &graph));
   REQUIRE_CUDA(cudaGraphInstantiate(&executable, graph, 0));
   REQUIRE_CUDA(cudaGraphLaunch(executable, stream));
@@ -200,16 +243,15 @@ bool graph_case(const StepCase& c, int segments) {
 
 bool planner_case() {
   struct Line {
-    int chunks, rows, heads, segments;
+    int chunks, rows, heads, state_blocks, segments;
   };
   bool good = true;
-  for (const Line& want : {Line{1, 1, 1, 1}, Line{128, 1, 1, 16}, Line{128, 1, 8, 9}, Line{128, 1, 12, 4},
-                           Line{8192, 1, 12, 7}, Line{128, 4, 8, 2}, Line{128, 1, 48, 1}, Line{128, 1, 96, 1},
-                           Line{128, 4, 96, 1}}) {
-    const int got = detail::plan_segments(want.chunks, want.rows, want.heads, 132);
-    if (got == want.segments) continue;
-    std::printf("    FAIL %d chunks, %d rows, %d heads: %d segments instead of %d\n", want.chunks, want.rows,
-                want.heads, got, want.segments);
+  for (const Line& want : {Line{1, 1, 1, 0, 1}, Line{128, 1, 1, 0, 13}, Line{128, 1, 12, 0, 7}, Line{128, 1, 32, 32, 1},
+                           Line{128, 1, 96, 0, 1}, Line{2, 64, 96, 0, 1}}) {
+    const detail::Plan got = detail::plan_prefill(want.chunks, want.rows, want.heads, 132);
+    if (got.segments == want.segments && got.state_blocks == want.state_blocks) continue;
+    std::printf("    FAIL %d chunks, %d rows, %d heads: %d state blocks, %d segments\n", want.chunks, want.rows,
+                want.heads, got.state_blocks, got.segments);
     good = false;
   }
   return good;
@@ -220,11 +262,12 @@ bool planner_case() {
 void add_prefill_tests(std::vector<Test>& all) {
   const auto add = [&](const StepCase& c, bool small) {
     all.push_back({"factors-" + c.name, small, [=] { return factors_case(c); }});
-    all.push_back({"prefill-" + c.name, small, [=] { return prefill_case(c, kda::kSlabBytes, 0); }});
-    all.push_back({"prefill-slabs-" + c.name, small, [=] { return prefill_case(c, 1, 0); }});
+    all.push_back({"prefill-" + c.name, small, [=] { return prefill_case(c, std::int64_t{1} << 30); }});
+    all.push_back({"prefill-slabs-" + c.name, small, [=] { return prefill_case(c, 1); }});
   };
   add({"one-chunk", 1, 128, 1, Type::bf16, {64}, {0}, {}}, true);
   add({"mixed", 2, 128, 7, Type::bf16, {70, 1, 0, 130, 3, 17}, {6, 1, 3, 0, 2, -1}, {}}, true);
+  add({"turns", 1, 128, 3, Type::bf16, {330, 64, 200}, {2, 0, 1}, {}}, true);
   add({"bound", 1, 128, 1, Type::bf16, {150}, {0}, {}, -5, 40}, true);
   add({"lengths",
        3,
@@ -254,9 +297,9 @@ void add_prefill_tests(std::vector<Test>& all) {
   // is the small rest of a large one.
   split({"correlated", 2, 128, 1, Type::bf16, {4000}, {0}, {}}, Memory::correlated, 16, false, 1.2e-2, 1.1e-2);
   split({"falling", 1, 128, 1, Type::bf16, {1024}, {0}, {}}, Memory::falling, 4, false, 6e-2, 6e-2);
-  all.push_back({"prefill-split-graph", false, [=] {
-                   return graph_case({"graph", 2, 128, 2, Type::bf16, {1500, 200}, {1, 0}, {}}, 6);
-                 }});
+  const StepCase graph{"graph", 2, 128, 2, Type::bf16, {1500, 200}, {1, 0}, {}};
+  all.push_back({"prefill-split-graph", false, [=] { return graph_case(graph, {.segments = 6}); }});
+  all.push_back({"prefill-graph", false, [=] { return graph_case(graph, {.state_blocks = 3}); }});
   split({"packed", 2, 128, 6, Type::bf16, {1500, 64, 700, 0, 1, 129}, {5, 4, 3, 2, 1, 0}, {}}, Memory::longest, 6,
         false);
 }

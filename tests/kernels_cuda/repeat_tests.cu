@@ -50,12 +50,12 @@ struct Caller {
     if (call.kernel == Kernel::decode) device.a.longest = 1;
     if (is_prefill(call.kernel))
       workspace = Buffer(
-          kda::prefill_workspace_bytes(device.a.longest, device.a.rows, call.c.heads, kda::kSlabBytes, segments()));
+          kda::prefill_workspace_bytes(device.a.longest, device.a.rows, call.c.heads, {.segments = segments()}));
   }
   int segments() const { return call.kernel == Kernel::split_prefill ? 4 : 1; }
   void launch(cudaStream_t stream) {
     if (is_prefill(call.kernel))
-      REQUIRE_CUDA(kda::prefill(device.a, device.a.longest, workspace.data(), stream, kda::kSlabBytes, segments()));
+      REQUIRE_CUDA(kda::prefill(device.a, device.a.longest, workspace.data(), stream, {.segments = segments()}));
     else REQUIRE_CUDA(kda::step(device.a, stream));
   }
   void reset() {

@@ -108,6 +108,12 @@ void add_step_tests(std::vector<Test>& all) {
            }(),
            {}},
           false);
+      StepCase many{"step-many-drafts", 5, dim, 130, type, {}, {}, {}};  // several items a block on any GPU
+      for (int i = 0; i < 128; ++i) {
+        many.lengths.push_back(i * 7 % 19), many.slot_of.push_back(i % 11 == 5 ? -1 : 129 - i);
+        many.commit.push_back(i * 5 % (many.lengths[i] + 1));
+      }
+      add(many, false);
       all.push_back({"step-replay" + tag, dim == 32, [=] { return replay_case(dim, type); }});
     }
   all.push_back({"step-refusals", true, [] {

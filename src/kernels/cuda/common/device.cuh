@@ -45,6 +45,8 @@ __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// What the compiler may rely on.
+__device__ __forceinline__ void assume(bool fact) { __builtin_assume(fact); }
 // The same number, of which the compiler knows nothing: what follows from it is computed again instead of being kept in
 // registers.
 __device__ __forceinline__ int opaque(int x) {
@@ -52,6 +54,30 @@ __device__ __forceinline__ int opaque(int x) {
   return x;
 }
 
+// A barrier of kThreads threads of a block, whole warps; id 1 to 15. The second only arrives and goes on.
+template <int kThreads>
+__device__ __forceinline__ void named_barrier(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
+}
+template <int kThreads>
+__device__ __forceinline__ void named_barrier_arrive(int id) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
+}
+
+// A word to an address computed as a number, of which the compiler would not know that it lies in memory.
+__device__ __forceinline__ void store_global(std::uintptr_t address, uint32_t word) {
+  asm volatile("st.global.u32 [%0], %1;" ::"l"(address), "r"(word));
+}
+
+// A flag in memory: what this thread has seen and written is visible to whoever sees the value by load_acquire().
+__device__ __forceinline__ void store_release(uint32_t* p, uint32_t value) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+}
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t* p) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
+  return value;
+}
 __device__ __forceinline__ float fast_exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -91,6 +117,11 @@ inline int multiprocessors() {
       cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
     return 0;
   return count;
+}
+
+// Zeroes memory in the order of the stream.
+inline cudaError_t clear_async(void* memory, size_t bytes, cudaStream_t stream) {
+  return cudaMemsetAsync(memory, 0, bytes, stream);
 }
 
 // Launches on the stream; raises the kernel's shared memory limit when it needs more than the default 48 KiB, and then

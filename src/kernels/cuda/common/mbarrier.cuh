@@ -54,6 +54,8 @@ __device__ __forceinline__ void bulk_wait_read() {
 // All of this thread's groups have been written.
 __device__ __forceinline__ void bulk_wait_written() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 __device__ __forceinline__ void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// What a flag read by load_acquire() promises, for the bulk copies behind it.
+__device__ __forceinline__ void async_proxy_fence_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 // Asks the L2 for the line of 128 bytes.
 __device__ __forceinline__ void prefetch_l2(const void* global) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(global) : "memory");
@@ -65,11 +67,14 @@ __device__ __forceinline__ void prefetch_l2_bulk(const void* global, uint32_t by
 #endif
 }
 
-// copy_async_16 of device.cuh for 8 bytes, to a shared-space address.
-__device__ __forceinline__ void copy_async_8(uint32_t shared, const void* global) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared), "l"(global) : "memory");
+// copy_async_16 of device.cuh to a shared-space address.
+__device__ __forceinline__ void copy_async_16(uint32_t shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
 }
 
+__device__ __forceinline__ void store_shared(uint32_t address, uint32_t word) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(word));
+}
 __device__ __forceinline__ float2 load_shared_float2(uint32_t address) {
   float2 x;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address));
@@ -78,6 +83,13 @@ __device__ __forceinline__ float2 load_shared_float2(uint32_t address) {
 __device__ __forceinline__ uint2 load_shared_uint2(uint32_t address) {
   uint2 x;
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(address));
+  return x;
+}
+__device__ __forceinline__ uint4 load_shared_uint4(uint32_t address) {
+  uint4 x;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "r"(address));
   return x;
 }
 

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/common/device.cuh"
 #include "kernels/cuda/kda/prefill_blocks.cuh"
+#include "kernels/cuda/kda/prefill_plan.h"
 
 namespace k3::cuda::kda {
 namespace {
@@ -12,22 +13,30 @@ namespace {
 using prefill_detail::kBlockStride;
 using prefill_detail::kChunk;
 
-struct Plan {
+struct Slabs {
   std::int64_t chunks;  // of the longest row
-  int slab_chunks, segments;
-  std::size_t block_bytes, split_bytes;
+  int each;             // chunks of a slab
+  prefill_detail::Plan plan;
+  std::size_t block_bytes, split_bytes, flag_bytes;
 };
-// Slabs are even shares of the whole. segments 0: the planner decides.
-Plan plan(std::int64_t longest, int rows, int heads, std::int64_t slab_bytes, int segments) {
-  const std::int64_t chunks = (longest + kChunk - 1) / kChunk,
-                     each = static_cast<std::int64_t>(rows) * heads * kBlockStride;
-  if (chunks <= 0 || each <= 0) return {0, 0, 1, 0, 0};
-  const std::int64_t most = std::clamp<std::int64_t>(slab_bytes / each, 1, 65535), slabs = (chunks + most - 1) / most,
-                     own = (chunks + slabs - 1) / slabs;
-  if (segments == 0) segments = prefill_detail::plan_segments(own, rows, heads, multiprocessors());
-  segments = static_cast<int>(std::min<std::int64_t>(segments, own));
-  return {chunks, static_cast<int>(own), segments, static_cast<std::size_t>(own * each),
-          prefill_detail::split_bytes(segments, rows, heads)};
+// Slabs are even shares of the whole.
+Slabs cut(std::int64_t longest, int rows, int heads, const PrefillOptions& options) {
+  const std::int64_t chunks = (longest + kChunk - 1) / kChunk, lines = static_cast<std::int64_t>(rows) * heads;
+  if (chunks <= 0 || lines <= 0) return {0, 0, {0, 1}, 0, 0, 0};
+  const std::int64_t most = std::clamp<std::int64_t>(options.slab_bytes / (lines * kBlockStride), 1, 65535),
+                     slabs = (chunks + most - 1) / most, each = (chunks + slabs - 1) / slabs;
+  prefill_detail::Plan plan{options.state_blocks, std::max(options.segments, 1)};
+  if (options.segments == 0 && options.state_blocks == 0)
+    plan = prefill_detail::plan_prefill(each, rows, heads, multiprocessors());
+  plan.segments = static_cast<int>(std::min<std::int64_t>(plan.segments, each));
+  plan.state_blocks = static_cast<int>(std::min<std::int64_t>(plan.state_blocks, lines));
+  const std::size_t blocks = static_cast<std::size_t>(lines * each);
+  return {chunks,
+          static_cast<int>(each),
+          plan,
+          blocks * kBlockStride,
+          prefill_detail::split_bytes(plan.segments, rows, heads),
+          plan.state_blocks > 0 ? blocks * sizeof(std::uint32_t) : 0};
 }
 
 }  // namespace
@@ -37,23 +46,24 @@ bool prefill_supported(int device_capability, const StepArguments& a) {
          a.lower_bound >= -5.f;
 }
 
-std::size_t prefill_workspace_bytes(std::int64_t longest, int rows, int heads, std::int64_t slab_bytes, int segments) {
-  const Plan p = plan(longest, rows, heads, slab_bytes, segments);
-  return p.block_bytes + p.split_bytes;
+std::size_t prefill_workspace_bytes(std::int64_t longest, int rows, int heads, const PrefillOptions& options) {
+  const Slabs slabs = cut(longest, rows, heads, options);
+  return slabs.block_bytes + slabs.split_bytes + slabs.flag_bytes;
 }
 
 cudaError_t prefill(const StepArguments& a, std::int64_t longest, void* workspace, cudaStream_t stream,
-                    std::int64_t slab_bytes, int segments) {
+                    const PrefillOptions& options) {
   if (a.rows < 0 || a.rows > 65535 || a.heads <= 0 || a.commit || !prefill_supported(90, a) || longest < 0 ||
-      segments < 0 || segments > prefill_detail::kMostSegments)
+      options.segments < 0 || options.segments > prefill_detail::kMostSegments || options.state_blocks < 0 ||
+      (options.segments > 0 && options.state_blocks > 0))
     return cudaErrorInvalidValue;
   if (a.rows == 0 || longest == 0) return cudaSuccess;
   for (const Rows* rows : {&a.q, &a.k, &a.v, &a.z, &a.gate})
-    if (!rows->data || reinterpret_cast<std::uintptr_t>(rows->data) % 8 != 0 || rows->token_stride % 4 != 0 ||
-        rows->head_stride % 4 != 0)
+    if (!rows->data || reinterpret_cast<std::uintptr_t>(rows->data) % 16 != 0 || rows->token_stride % 8 != 0 ||
+        rows->head_stride % 8 != 0)
       return cudaErrorInvalidValue;
-  if (!a.y.data || reinterpret_cast<std::uintptr_t>(a.y.data) % 8 != 0 || a.y.token_stride % 4 != 0 ||
-      a.y.head_stride % 4 != 0)
+  if (!a.y.data || reinterpret_cast<std::uintptr_t>(a.y.data) % 16 != 0 || a.y.token_stride % 8 != 0 ||
+      a.y.head_stride % 8 != 0)
     return cudaErrorInvalidValue;
   for (const void* p :
        {static_cast<const void*>(a.starts), static_cast<const void*>(a.slots), a.b.data,
@@ -61,18 +71,20 @@ cudaError_t prefill(const StepArguments& a, std::int64_t longest, void* workspac
         static_cast<const void*>(a.norm_weight), static_cast<const void*>(a.state), static_cast<const void*>(a.window),
         static_cast<const void*>(workspace)})
     if (!p) return cudaErrorInvalidValue;
-  const Plan p = plan(longest, a.rows, a.heads, slab_bytes, segments);
+  const Slabs slabs = cut(longest, a.rows, a.heads, options);
   auto* blocks = static_cast<unsigned char*>(workspace);
   const prefill_detail::Split split =
-      prefill_detail::place_split(p.slab_chunks, p.segments, a.rows, a.heads, blocks + p.block_bytes);
-  for (std::int64_t first = 0; first < p.chunks; first += p.slab_chunks) {
+      prefill_detail::place_split(slabs.each, slabs.plan.segments, a.rows, a.heads, blocks + slabs.block_bytes);
+  auto* flags = reinterpret_cast<std::uint32_t*>(blocks + slabs.block_bytes + slabs.split_bytes);
+  for (std::int64_t first = 0; first < slabs.chunks; first += slabs.each) {
     const prefill_detail::Slab slab{static_cast<int>(first),
-                                    static_cast<int>(std::min<std::int64_t>(p.slab_chunks, p.chunks - first)), blocks};
-    if (const cudaError_t error = prefill_detail::launch_factors(a, slab, stream); error != cudaSuccess) return error;
-    if (const cudaError_t error = prefill_detail::launch_split(a, slab, split, stream); error != cudaSuccess)
-      return error;
-    if (const cudaError_t error = prefill_detail::launch_state(a, slab, split, stream); error != cudaSuccess)
-      return error;
+                                    static_cast<int>(std::min<std::int64_t>(slabs.each, slabs.chunks - first)), blocks,
+                                    slabs.plan.state_blocks, slabs.flag_bytes ? flags : nullptr};
+    cudaError_t error = slab.ready ? clear_async(flags, slabs.flag_bytes, stream) : cudaSuccess;
+    if (error == cudaSuccess) error = prefill_detail::launch_factors(a, slab, stream);
+    if (error == cudaSuccess) error = prefill_detail::launch_split(a, slab, split, stream);
+    if (error == cudaSuccess) error = prefill_detail::launch_state(a, slab, split, stream);
+    if (error != cudaSuccess) return error;
   }
   return cudaSuccess;
 }

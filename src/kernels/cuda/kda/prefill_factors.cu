@@ -1,14 +1,19 @@
 // The factor kernel of prefill.h: everything of a chunk of 64 tokens that does not depend on the state, from the raw
-// projections. Blocks of eight warps, two a multiprocessor, walk over the chunks; per chunk
+// projections. Workers of eight warps, two a multiprocessor, each with 112 KB of shared memory and its own barriers,
+// walk over the chunks in the order of work_place(); per chunk
 //   1 convolution, SiLU, sums of squares, alpha = e^g                      a thread: two channels, 16 tokens
-//   2 operands relative to the tile of 16 tokens (prefill_factors_channels.cuh); Qd and Kb leave for memory
+//   2 operands relative to the middle of 32 tokens (prefill_factors_channels.cuh); Qd and Kb leave for memory
 //   3 A and M, tile by tile; T_II = (I + L_II)^-1 of the four diagonal tiles   L = diag(beta) M
 //   4 W and U by block substitution, X_I = T_II diag(beta_I) (B_I - sum_J M_IJ X_J)    (prefill_factors_tiles.cuh)
-// In step 4 the copy engine already brings the raw rows of the next chunk, and the L2 was asked for them in step 2.
+// Three barriers a chunk. In step 4 the copy engine already brings the raw rows of the next chunk, and the L2 was asked
+// for them in step 2; raw v follows when W of the chunk before has left its place. A block's flag (Slab::ready) is set
+// in step 3 of the chunk after it, when its writes have long ended.
+// Alone, the kernel runs two blocks of one worker on a multiprocessor; beside the state kernel one block of two, so
+// that whole multiprocessors stay free.
 // Substitution sees the rounded X_J, so that the error of a rounding is corrected by the tokens behind it; M keeps the
 // rest of its rounding in a second bf16 number.
 // Floors of a chunk and head: 138 KB of memory traffic, 4.3 us of a multiprocessor's share of 4.2 TB/s (0.41 ms at
-// T 8192 H 96); 9 special functions a channel and token, 4700 cycles; about 3400 instructions a warp, 6800 cycles.
+// T 8192 H 96); 9 special functions a channel and token, 4700 cycles; about 3100 instructions a warp, 6200 cycles.
 #include <algorithm>
 #include <limits>
 
@@ -20,173 +25,210 @@ namespace k3::cuda::kda::prefill_detail {
 namespace {
 using namespace factors;
 
-// The two channels and the tile of a thread. Early tiles have more operands: tiles 0 and 3 share their schedulers, and
-// tiles 1 and 2 theirs.
-struct Place {
-  int warp, lane, tile, channel;
-  __device__ __forceinline__ explicit Place(int thread)
-      : warp(thread / 32), lane(thread % 32), tile(warp / 2 ^ warp / 4), channel(thread % 64 * 2) {}
-};
+// Threads of warps with little to do in step 3: one issues the copies of a finished block and sets its flag, one looks
+// for work. One of a warp with few operands announces the next chunk to the L2.
+inline constexpr int kIssuer = kThreads - 32, kFinder = kThreads - 33, kAnnouncer = 128;
 
-__global__ void __launch_bounds__(kThreads, kBlocksPerSm)
+template <int kWorkers>
+__global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     factors_kernel(const __grid_constant__ StepArguments a, const __grid_constant__ Slab slab,
                    const __grid_constant__ InputMaps maps) {
 #if defined(K3_CUDA_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  assume(threadIdx.x < kWorkers * kThreads);
   release_next_kernel();
-  unsigned char* shared = shared_memory<unsigned char>();
-  const uint32_t address = shared_address(shared);
-  float* beta = reinterpret_cast<float*>(shared + kBeta);
-  float* squares = reinterpret_cast<float*>(shared + kSquares);
-
-  for (int i = threadIdx.x; i < kPanel / 4; i += kThreads) reinterpret_cast<uint32_t*>(shared + kScoresOut)[i] = 0;
-  Work* works = reinterpret_cast<Work*>(shared + kWorks);
-  uint32_t raw_v[kTile + 3] = {};
-  __nv_bfloat16 beta_logit{};
-  float speed_logit = 0;
+  for (unsigned i = own_thread(); i < kPanel / 4; i += kThreads)
+    reinterpret_cast<uint32_t*>(own_shared() + kScoresOut)[i] = 0;
+  const auto works = [](unsigned i) -> Work& { return reinterpret_cast<Work*>(own_shared() + kWorks)[i]; };
   const auto start = [&](const Work& w) {
-    const int thread = own_thread();
-    const Place place(thread);
-#pragma unroll
-    for (uint32_t& x : raw_v) x = 0;  // not carried around the loop
-    beta_logit = __nv_bfloat16(), speed_logit = 0;
+    const unsigned thread = own_thread();
+    unsigned char* shared = own_shared();
     if (w.index < 0) return;
     if (w.count < kChunk) fetch(shared, a, w, thread);
-    else if (place.lane == 0) fetch_boxes(address, a, maps, w, place.warp);
-    fetch_values(raw_v, a, w, place.tile * kTile, place.channel);
-    if (thread < w.count) beta_logit = *(at_raw(a.b, w.b) + thread * static_cast<int>(a.b.token_stride));
-    if (thread == kChunk) speed_logit = a.a_log[w.head];
+    else fetch_boxes(shared_address(shared), a, maps, w, thread);
   };
-  if (threadIdx.x == 0) {
-    works[2].row = -1;
-    find_work(works[0], works[2], blockIdx.x, a, slab);
-    find_work(works[1], works[0], works[0].index + static_cast<int>(gridDim.x), a, slab);
+  const auto signal = [&](const Work& w) {  // by the thread that issued the block's copies
+    if (!slab.ready || w.index < 0) return;
+    bulk_wait_written();
+    store_release(slab.ready + w.flag, 1);
+  };
+  const int workers = kWorkers * static_cast<int>(gridDim.x);
+  if (own_thread() == 0) {
+    const uint32_t address = shared_address(own_shared());
+    const unsigned worker = own_worker() * gridDim.x + blockIdx.x;
+    works(kRing - 1).row = works(kRing - 1).index = -1;
+    find_work(works(0), works(kRing - 1), static_cast<int>(worker), workers, a, slab);
+    find_work(works(1), works(0), works(0).index + workers, workers, a, slab);
     barrier_init(address + kArrived, 1);
+    barrier_init(address + kValuesArrived, 1);
     barrier_init_fence();
   }
-  __syncthreads();
-  start(works[0]);
-  int parity = 0;
-  for (int turn = 0; works[turn].index >= 0; turn = turn == 2 ? 0 : turn + 1) {
-    const Work &work = works[turn], &next = works[turn == 2 ? 0 : turn + 1];
-    const bool boxes = work.count == kChunk;
-    if (const int token = threadIdx.x; token < kChunk)
-      beta[token] = token < work.count ? fast_sigmoid(load1(&beta_logit)) : 0.f;
-    if (threadIdx.x == kChunk) *reinterpret_cast<float*>(shared + kSpeed) = fast_exp(speed_logit);
-    if (boxes) barrier_wait(address + kArrived, parity), parity ^= 1;
-    else copy_async_wait<0>();
-    if (boxes && work.first) patch_window(shared, a, work, own_thread());
-    __syncthreads();  // the raw rows are here
+  await_worker();
+  start(works(0));
+  unsigned turn = 0;
+  for (; works(turn).index >= 0; turn = (turn + 1) % kRing) {
+    const auto work = [&]() -> const Work& { return works(turn); };
+    const auto next = [&]() -> const Work& { return works((turn + 1) % kRing); };
+    const bool boxes = work().count == kChunk;
+    const unsigned parity = turn % 2;  // of the phases of this chunk
+    unsigned char* shared = own_shared();
+    barrier_wait(shared_address(shared) + kArrived, parity);
+    if (!boxes) copy_async_wait<0>();
+    if (!boxes || work().first) {
+      if (boxes) {
+        patch_window(shared + kRawQ, a, work(), 0, own_thread());
+        patch_window(shared + kRawK, a, work(), 1, own_thread());
+      }
+      await_worker();
+    }
 
     // ---- 1
-    const int thread = own_thread();
-    const auto [warp, lane, tile, channel] = Place(thread);
-    const int row0 = tile * kTile, count = max(0, min(kTile, work.count - row0));
-    const unsigned char* taps = shared + kTapsAt + channel * kTaps * 4;
+    const unsigned thread = own_thread();
+    const Place at(thread);
+    const int row0 = at.tile * kTile, count = max(0, min(kTile, work().count - row0));
+    const unsigned char *taps = shared + kTapsAt + at.channel * kTaps * 4,
+                        *raw = shared + row0 * kRowBytes + at.channel * 2;
+    float logit = 0;  // of beta
+    if (static_cast<int>(thread) < work().count)
+      logit = load1(at_raw(a.b, work().b) + static_cast<int>(thread) * static_cast<int>(a.b.token_stride));
+    const float speed_logit = a.a_log[work().head];
     uint32_t q[kTile], k[kTile];
-    float sums[kTile];
-    const unsigned char* raw = shared + row0 * kRowBytes + channel * 2;
-    convolve<true>(q, sums, taps, [&](int i) { return word_at(raw + kRawQ + i * kRowBytes); });
-    const float q_squares = fold_tokens(sums);
-    cut(q, count);
-    convolve<true>(k, sums, taps + kDim * kTaps * 4,
-                   [&](int i) { return word_at(raw + kRawK + i * kRowBytes); });
-    const float k_squares = fold_tokens(sums);
-    cut(k, count);
-    if (thread == 0) bulk_wait_read<0>();
-    __syncthreads();  // W, U and A of the chunk before have left
-    {
-      uint32_t v[kTile];
-      convolve<false>(v, sums, taps + 2 * kDim * kTaps * 4, [&](int i) { return raw_v[i]; });
-      cut(v, count);
-#pragma unroll
-      for (int i = 0; i < kTile; ++i)
-        put_word(at_token(shared + kValues + channel / 64 * kPanel + tile * kTilePanel, channel % 64 * 2, i), v[i]);
+    convolve(q, taps, raw + kRawQ);
+    if (thread == kIssuer) {
+      bulk_wait_read<0>();  // W, U and A of the chunk before
+      if (boxes) fetch_values(shared_address(shared), maps, work());
     }
-    if (lane < kTile) {
-      squares[(warp % 2) * kChunk + row0 + lane] = q_squares;
-      squares[(2 + warp % 2) * kChunk + row0 + lane] = k_squares;
+    if (thread < kChunk)
+      reinterpret_cast<float*>(shared + kBeta)[thread] =
+          static_cast<int>(thread) < work().count ? fast_sigmoid(logit) : 0.f;
+    convolve(k, taps + kDim * kTaps * 4, raw + kRawK);
+    float sums[2];
+    {
+      const int lane = static_cast<int>(own_thread() % 32);
+      sums[0] = sum_squares(q, k, lane), sums[1] = sum_squares(q + 8, k + 8, lane);
     }
     float2 alpha[kTile];
     const float2 decay = gates(alpha, [&](int i) { return word_at(raw + kRawZ + i * kRowBytes); },
-                               *reinterpret_cast<const float2*>(shared + kBias + channel * 4),
-                               *reinterpret_cast<const float*>(shared + kSpeed), a.lower_bound, count);
-    *reinterpret_cast<float2*>(shared + kTileDecay + (tile * kDim + channel) * 4) = decay;
-    __syncthreads();
-    if (next.index >= 0) announce(a, maps, next, own_thread());
+                               *reinterpret_cast<const float2*>(shared + kBias + at.channel * 4),
+                               fast_exp(speed_logit), a.lower_bound, count);
+    if (work().count < kChunk) {
+      await_worker();
+      if (own_thread() == 0) barrier_arrive(shared_address(shared) + kValuesArrived);  // its phases count the chunks
+      fetch_rows(shared + kRawV, a, work(), work().v, a.v, 2, own_thread());
+      copy_async_commit();
+      copy_async_wait<0>();
+    }
+    barrier_wait(shared_address(shared) + kValuesArrived, parity);  // also: every warp is through step 4
+    if (work().count < kChunk || work().first) {
+      if (work().count == kChunk) patch_window(shared + kRawV, a, work(), 2, own_thread());
+      await_worker();
+    }
+    {
+      const Place at(own_thread());
+      unsigned char* shared = own_shared();
+      *reinterpret_cast<float2*>(shared + kTileDecay + (at.tile * kDim + at.channel) * 4) = decay;
+      float* squares = reinterpret_cast<float*>(shared + kSquares) + ((at.lane / 8 ^ 1) * 2 + at.warp % 2) * kChunk +
+                       at.tile * kTile + at.lane % 4 * 2 + at.lane / 4 % 2;
+      if (at.lane < 16) squares[0] = sums[0], squares[8] = sums[1];
+      const uint32_t values = shared_address(shared) + kValues + at.operand() + at.byte();
+      uint32_t v[kTile];
+      convolve(v, shared + kTapsAt + (2 * kDim + at.channel) * kTaps * 4,
+               shared + kRawV + at.tile * kTile * kRowBytes + at.channel * 2);
+#pragma unroll
+      for (int i = 0; i < kTile; ++i) put_token(values, i, v[i]);
+    }
+    await_worker();
+    if (own_thread() == kAnnouncer) announce(maps, next());
 
     // ---- 2
     {
-      const int thread = own_thread();
-      const auto [warp, lane, tile, channel] = Place(thread);
-      const int which = lane / kTile, token = lane % kTile, at = tile * kTile + token;
-      const float* sums = squares + 2 * which * kChunk + at;
-      const float length = at < work.count ? inverse_sqrt(sums[0] + sums[kChunk] + 1e-6f) : 0.f;
-      float2* lengths = reinterpret_cast<float2*>(shared + kLengths) + warp * kTile;
-      reinterpret_cast<float*>(lengths)[2 * token + which] = which ? length : length * 0.08838834764831845f;
-      if (const int key = thread - kThreads / 2; key >= 0) {  // the warps with few operands
+      const Place at(own_thread());
+      unsigned char* shared = own_shared();
+      const int which = at.lane / kTile, token = at.tile * kTile + at.lane % kTile;
+      const float* sums = reinterpret_cast<const float*>(shared + kSquares) + 2 * which * kChunk + token;
+      const float length = token < work().count ? inverse_sqrt(sums[0] + sums[kChunk] + 1e-6f) : 0.f;
+      reinterpret_cast<float*>(shared + kLengths)[(at.warp * kTile + at.lane % kTile) * 2 + which] =
+          which ? length : length * 0.08838834764831845f;
+      if (const int key = static_cast<int>(own_thread()) - kThreads + kDim; key >= 0) {  // the warps with few operands
         const float* decays = reinterpret_cast<const float*>(shared + kTileDecay) + key;
         reinterpret_cast<float*>(shared + kDecayOut)[key] =
             decays[0] * decays[kDim] * decays[2 * kDim] * decays[3 * kDim];
       }
       __syncwarp();
-      put_operands(shared, slab.blocks + work.block, q, k, alpha, lengths, tile, channel);
+      put_operands(slab.blocks + work().block, q, k, alpha);
     }
-    __syncthreads();
+    await_worker();
 
     // ---- 3
-    if (const int warp = own_thread() / 32; warp < kTiles) {
-      multiply_tile<true>(shared, address, warp);
-      __syncwarp();
-      invert_diagonal(shared, warp);
+    unsigned char* operands = own_shared();
+    const uint32_t address = shared_address(operands);
+    if (const int warp = static_cast<int>(own_thread() / 32); warp < kTiles) {
+      multiply_tiles<true, 1>(operands, address, warp, warp);
+      if (warp < 2) await_pair(warp), invert_diagonals(operands, warp);
+      else arrive_pair(warp - 2), multiply_tiles<false, 1>(operands, address, 2 * warp - 3, 2 * warp - 4);
+    } else if (warp < kTiles + 2) {
+      multiply_tiles<false, 2>(operands, address, warp - 2, 0);
     } else {
-      if (threadIdx.x == kThreads - 1)
-        find_work(works[turn == 0 ? 2 : turn - 1], next, next.index + static_cast<int>(gridDim.x), a, slab);
-      for (int i = warp - kTiles; i < 6; i += kTiles) multiply_tile<false>(shared, address, i);
+      if (own_thread() == kIssuer) signal(works((turn + kRing - 1) % kRing));
+      if (own_thread() == kFinder)
+        find_work(works((turn + 2) % kRing), next(), next().index + workers, workers, a, slab);
     }
     async_proxy_fence();
-    __syncthreads();
+    await_worker();
 
     // ---- 4
-    start(next);
-    substitute(shared, address, own_thread() / 32);
+    start(next());
+    substitute(operands, address, static_cast<int>(own_thread() / 32));
     async_proxy_fence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      unsigned char* block = slab.blocks + work.block;
-      bulk_copy_out(block + kWeightedKeys, address + kRowsK, 2 * kPanel);
-      bulk_copy_out(block + kWeightedValues, address + kValues, 2 * kPanel);
-      bulk_copy_out(block + kScores, address + kScoresOut, kPanel + kDim * 4);
-      bulk_commit();
+    if (const unsigned thread = own_thread(); thread / 32 != kIssuer / 32) {
+      arrive_at_end();
+    } else {
+      await_end();
+      if (thread == kIssuer) {
+        unsigned char* block = slab.blocks + work().block;
+        bulk_copy_out(block + kWeightedKeys, address + kRowsK, 2 * kPanel);
+        bulk_copy_out(block + kWeightedValues, address + kValues, 2 * kPanel);
+        bulk_copy_out(block + kScores, address + kScoresOut, kPanel + kDim * 4);
+        bulk_commit();
+      }
     }
   }
-  if (threadIdx.x == 0) bulk_wait_read<0>();
+  if (own_thread() == kIssuer) {
+    signal(works((turn + kRing - 1) % kRing));
+    bulk_wait_read<0>();
+  }
 #endif  // elsewhere prefill_supported() is false and nobody launches it
 }
 
-// 16-byte copies of q, k, z, window, taps and bias, 4-byte loads of v; offsets inside a chunk in 32 bits.
-bool reachable(const StepArguments& a) {
+// 16-byte copies of q, k, v, z, window, taps and bias; offsets inside a chunk in 32 bits; blocks at multiples of 128.
+bool reachable(const StepArguments& a, const Slab& slab) {
   const auto at = [](const void* p, int bytes) { return reinterpret_cast<std::uintptr_t>(p) % bytes == 0; };
   const auto rows = [&](const Rows& raw, int elements) {
     return at(raw.data, 2 * elements) && raw.token_stride % elements == 0 && raw.head_stride % elements == 0 &&
            raw.token_stride > 0 && raw.token_stride < 1 << 24;
   };
-  return rows(a.q, 8) && rows(a.k, 8) && rows(a.z, 8) && rows(a.v, 2) && rows(a.b, 1) && at(a.window, 16) &&
-         at(a.taps, 16) && at(a.dt_bias, 16);
+  return rows(a.q, 8) && rows(a.k, 8) && rows(a.z, 8) && rows(a.v, 8) && rows(a.b, 1) && at(a.window, 16) &&
+         at(a.taps, 16) && at(a.dt_bias, 16) && at(slab.blocks, 128);
 }
 
 }  // namespace
 
 cudaError_t launch_factors(const StepArguments& a, const Slab& slab, cudaStream_t stream) {
-  const std::int64_t works = static_cast<std::int64_t>(a.rows) * slab.chunks * a.heads;
-  if (!reachable(a) || works > std::numeric_limits<int>::max() / 2) return cudaErrorInvalidValue;
+  const std::int64_t works = work_count(slab, a.rows, a.heads);
+  if (!reachable(a, slab) || works > std::numeric_limits<int>::max() / 2) return cudaErrorInvalidValue;
   InputMaps maps;
   const auto map = [&](HeadMap& to, const Rows& raw, int rows) {
     return make_head_map(to, raw.data, 2 * raw.token_stride, 2 * raw.head_stride, a.heads, rows);
   };
-  for (const cudaError_t error : {map(maps.q, a.q, kRawRows), map(maps.k, a.k, kRawRows), map(maps.z, a.z, kChunk)})
+  for (const cudaError_t error : {map(maps.q, a.q, kRawRows), map(maps.k, a.k, kRawRows), map(maps.v, a.v, kRawRows),
+                                  map(maps.z, a.z, kChunk)})
     if (error != cudaSuccess) return error;
-  const int blocks = static_cast<int>(std::min<std::int64_t>(works, kBlocksPerSm * multiprocessors()));
-  return launch(factors_kernel, dim3(blocks), kThreads, kSharedBytes, stream, a, slab, maps);
+  // Alone, two blocks a multiprocessor; beside the state kernel, one of two workers on each that it leaves.
+  const auto blocks = [&](int most) { return dim3(static_cast<unsigned>(std::min<std::int64_t>(works, most))); };
+  const int count = multiprocessors();
+  if (slab.state_blocks == 0)
+    return launch(factors_kernel<1>, blocks(2 * count), kThreads, kWorkerBytes, stream, a, slab, maps);
+  return launch(factors_kernel<2>, blocks(std::max(1, count - slab.state_blocks)), 2 * kThreads, 2 * kWorkerBytes,
+                stream, a, slab, maps);
 }
 
 }  // namespace k3::cuda::kda::prefill_detail

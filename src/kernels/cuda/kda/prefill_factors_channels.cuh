@@ -1,7 +1,10 @@
-// The elementwise half of the factor kernel (prefill_factors.cu). A thread owns two channels of one tile of 16 tokens
+// The elementwise part of the factor kernel (prefill_factors.cu). A thread owns two channels of one tile of 16 tokens
 // and walks along the tokens: convolution, SiLU and gates need no exchange, decays are running products.
-// alpha = e^g; with D_i = alpha_0 ... alpha_i inside the tile, E_i = alpha_(i+1) ... alpha_15 and the tile's decay
-// d = D_15:  rows q D, rows k D (factors <= 1), same k E / d (<= 2^115.4), end k E (<= 1).
+// alpha = e^g. Two tiles make a half of the chunk, whose middle is the reference of its operands. With
+// D_i = alpha_0 ... alpha_i inside the thread's tile, E_i = alpha_(i+1) ... alpha_15 and the tile's decay d = D_15:
+//   a half's first tile     rows q D / d, rows k D / d (factors <= 2^115.4), same k E (<= 1)
+//   its second tile         rows q D, rows k D (<= 1), same k E / d (<= 2^115.4)
+//   the first half          end k: k decayed to the middle of the second half (<= 1)
 #pragma once
 
 #include "kernels/cuda/kda/prefill_factors_work.cuh"
@@ -11,7 +14,6 @@ namespace k3::cuda::kda::prefill_detail::factors {
 inline constexpr float kLog2E = 1.4426950408889634f;
 
 __device__ __forceinline__ uint32_t word_at(const unsigned char* p) { return *reinterpret_cast<const uint32_t*>(p); }
-__device__ __forceinline__ void put_word(unsigned char* p, uint32_t word) { *reinterpret_cast<uint32_t*>(p) = word; }
 
 // x sigmoid(x), from kSlope x: kSlope x / (kSlope (1 + e^-x)).
 inline constexpr float kSlope = -kLog2E;
@@ -19,50 +21,61 @@ __device__ __forceinline__ float silu(float x) {
   return x * approximate_reciprocal(fmaf(kSlope, fast_exp2(x), kSlope));
 }
 
-// Convolution and SiLU of 16 tokens; raw(i) is the pair of channels at token i - 3 of the tile. squares: of each token.
-template <bool kSquares, class Raw>
-__device__ __forceinline__ void convolve(uint32_t (&out)[kTile], float (&squares)[kTile], const unsigned char* taps,
-                                         Raw raw) {
+// Convolution and SiLU of kTile tokens; raw: the pair of channels three tokens before the first.
+__device__ __forceinline__ void convolve(uint32_t (&out)[kTile], const unsigned char* taps, const unsigned char* raw) {
   float4 first = *reinterpret_cast<const float4*>(taps), second = *reinterpret_cast<const float4*>(taps + 16);
   first.x *= kSlope, first.y *= kSlope, first.z *= kSlope, first.w *= kSlope;
   second.x *= kSlope, second.y *= kSlope, second.z *= kSlope, second.w *= kSlope;
-  float2 x0 = both(raw(0)), x1 = both(raw(1)), x2 = both(raw(2));
+  const auto token = [&](int i) { return both(word_at(raw + i * kRowBytes)); };
+  float2 x0 = token(0), x1 = token(1), x2 = token(2);
 #pragma unroll
   for (int i = 0; i < kTile; ++i) {
-    const float2 x3 = both(raw(i + 3));
+    const float2 x3 = token(i + 3);
     const float left = silu(first.x * x0.x + first.y * x1.x + first.z * x2.x + first.w * x3.x);
     const float right = silu(second.x * x0.y + second.y * x1.y + second.z * x2.y + second.w * x3.y);
     out[i] = bf16_pair(left, right);
-    if constexpr (kSquares) {
-      const float2 rounded = both(out[i]);
-      squares[i] = rounded.x * rounded.x + rounded.y * rounded.y;
-    }
     x0 = x1, x1 = x2, x2 = x3;
   }
 }
-// Tokens behind the end of the row: zero.
-__device__ __forceinline__ void cut(uint32_t (&x)[kTile], int count) {
-  if (count >= kTile) return;
-#pragma unroll
-  for (int i = 0; i < kTile; ++i)
-    if (i >= count) x[i] = 0;
-}
 
-// Sums over the warp's 64 channels: lane l (and l + 16) ends with token l % 16. Through shuffles, not through shared
-// memory, behind whose stores no load could move up.
-template <int kWidth = 8>
-__device__ __forceinline__ float fold_tokens(float (&x)[kTile]) {
-  const bool upper = threadIdx.x & kWidth;
+// x^2 of both channels, rounded, and what the rounding lost.
+__device__ __forceinline__ uint32_t square(uint32_t x) {
+#ifdef K3_CUDA_EMULATOR
+  return bf16_pair(both(x).x * both(x).x, both(x).y * both(x).y);
+#else
+  uint32_t y;
+  asm("mul.rn.bf16x2 %0, %1, %1;" : "=r"(y) : "r"(x));
+  return y;
+#endif
+}
+__device__ __forceinline__ uint32_t square_rest(uint32_t x, uint32_t square) {
+#ifdef K3_CUDA_EMULATOR
+  return bf16_pair(both(x).x * both(x).x - both(square).x, both(x).y * both(x).y - both(square).y);
+#else
+  uint32_t y;
+  asm("{\n.reg .b32 less;\nneg.bf16x2 less, %2;\nfma.rn.bf16x2 %0, %1, %1, less;\n}" : "=r"(y) : "r"(x), "r"(square));
+  return y;
+#endif
+}
+// |q|^2 and |k|^2 of eight tokens over the warp's 64 channels: products with matrices that have a column of ones at the
+// token add groups of eight channels, |k|^2 with the rest of its squares. Lane l ends with token 2 (l % 4) + l / 4 % 2,
+// of k where l / 8 % 2 = 0 and of q where it is 1.
+__device__ __forceinline__ float sum_squares(const uint32_t* q, const uint32_t* k, int lane) {
+  float sum[4] = {};
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    const float kept = upper ? x[i + kWidth] : x[i], sent = upper ? x[i] : x[i + kWidth];
-    x[i] = kept + shuffle_xor(sent, kWidth);
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t ones = lane / 4 == i ? 0x3f803f80u : 0u, y = square(k[i]);
+    tensor_core_bf16(sum, {y, square(q[i]), square_rest(k[i], y), 0}, {ones, ones});
   }
-  if constexpr (kWidth > 1) return fold_tokens<kWidth / 2>(x);
-  return x[0] + shuffle_xor(x[0], 16);
+  const bool odd = lane & 4, queries = lane & 8;
+  const auto fold = [](float left, float right, bool upper, int step) {
+    return (upper ? right : left) + shuffle_xor(upper ? left : right, step);
+  };
+  const float x = fold(fold(sum[0], sum[1], odd, 4), fold(sum[2], sum[3], odd, 4), queries, 8);
+  return x + shuffle_xor(x, 16);
 }
 
-// alpha of 16 tokens; z(i) is the pair of decay logits. Returns the tile's decay.
+// alpha of kTile tokens; z(i) is the pair of decay logits. Returns their product.
 template <class Logits>
 __device__ __forceinline__ float2 gates(float2 (&alpha)[kTile], Logits z, float2 bias, float speed, float bound,
                                         int count) {
@@ -92,61 +105,78 @@ __device__ __forceinline__ float2 gates(float2 (&alpha)[kTile], Logits z, float2
                      (part[0].y * part[1].y) * (part[2].y * part[3].y));
 }
 
-// Where token i of a tile lies: `channels` is the place of the thread's channels in the tile's first row.
-__device__ __forceinline__ unsigned char* at_token(unsigned char* tile, int channels, int i) {
-  return tile + i * 128 + (channels ^ ((i & 7) << 4));
+// Token i of the thread's, whose channels lie at `place` for its first: of an operand in shared memory, and in memory.
+// Both start at multiples of 128 bytes, so that the 128-byte swizzle is one exclusive or.
+__device__ __forceinline__ void put_token(uint32_t place, int i, uint32_t word) {
+  store_shared((place ^ ((i & 7) << 4)) + i * 128, word);
+}
+__device__ __forceinline__ void put_token(unsigned char* place, int i, uint32_t word) {
+  store_global((reinterpret_cast<std::uintptr_t>(place) ^ ((i & 7) << 4)) + i * 128, word);
 }
 
-// Writes the operands of the thread's channels and tile: rows q, rows k, same k, end k for each later tile; Qd and Kb
-// go to memory. `lengths`: (|q|^-1 dim^-1/2, |k|^-1) of the 16 tokens.
-__device__ __forceinline__ void put_operands(unsigned char* shared, unsigned char* block, const uint32_t (&q)[kTile],
-                                             const uint32_t (&k)[kTile], const float2 (&alpha)[kTile],
-                                             const float2* lengths, int tile, int channel) {
-  const int channels = channel % 64 * 2, panel = channel / 64;
-  const int own = panel * kPanel + tile * kTilePanel;  // of the tile in a [64][128] operand
-  float2 decay[kTiles], before = make_float2(1.f, 1.f);  // all loads come before the first store
-#pragma unroll
-  for (int t = 0; t < kTiles; ++t)
-    decay[t] = *reinterpret_cast<const float2*>(shared + kTileDecay + (t * kDim + channel) * 4);
-#pragma unroll
-  for (int t = 0; t < kTiles - 1; ++t)
-    before.x *= t < tile ? decay[t].x : 1.f, before.y *= t < tile ? decay[t].y : 1.f;
-  float2 x[kTile], length_of[8], d = make_float2(1.f, 1.f);
-#pragma unroll
-  for (int i = 0; i < kTile; ++i) {
-    if (i % 8 == 0) {
-#pragma unroll
-      for (int ahead = 0; ahead < 8; ++ahead) length_of[ahead] = lengths[i + ahead];
-    }
-    const float2 length = length_of[i % 8];
-    d.x *= alpha[i].x, d.y *= alpha[i].y;
-    const float2 qx = both(q[i]), kx = both(k[i]);
-    const float2 row = make_float2(qx.x * (length.x * d.x), qx.y * (length.x * d.y));
-    x[i] = make_float2(kx.x * length.y, kx.y * length.y);
-    put_word(at_token(shared + kRowsQ + own, channels, i), bf16_pair(row.x, row.y));
-    put_word(at_token(shared + kRowsK + own, channels, i), bf16_pair(x[i].x * d.x, x[i].y * d.y));
-    put_word(at_token(block + kDecayedQueries + own, channels, i), bf16_pair(row.x * before.x, row.y * before.y));
-  }
-  const float2 up = make_float2(approximate_reciprocal(d.x), approximate_reciprocal(d.y));
-  float2 e = make_float2(1.f, 1.f);
-#pragma unroll
-  for (int i = kTile - 1; i >= 0; --i) {
-    x[i].x *= e.x, x[i].y *= e.y;
-    e.x *= alpha[i].x, e.y *= alpha[i].y;
-    put_word(at_token(shared + kSameKeys + own, channels, i), bf16_pair(x[i].x * up.x, x[i].y * up.y));
-  }
-  unsigned char* end = shared + kEndKeys + (tile == 0 ? 0 : tile == 1 ? 3 : 5) * kTileBytes + panel * kTilePanel;
-  for (int next = tile + 1; next < kTiles; ++next, end += kTileBytes) {
-    const float2 middle = next == 1 ? decay[1] : next == 2 ? decay[2] : decay[3];
+__device__ __forceinline__ float2 times(float2 x, float2 y) { return make_float2(x.x * y.x, x.y * y.y); }
+
+// Writes the operands of the thread's channels and tile; Qd and Kb go to memory. kLengths holds (|q|^-1 dim^-1/2,
+// |k|^-1) of the warp's tokens.
+__device__ __forceinline__ void put_operands(unsigned char* block, const uint32_t (&q)[kTile],
+                                             const uint32_t (&k)[kTile], const float2 (&alpha)[kTile]) {
+  const auto tile_decay = [](int tile) {
+    const unsigned char* decays = own_shared() + kTileDecay + Place(own_thread()).channel * 4;
+    return *reinterpret_cast<const float2*>(decays + tile * kDim * 4);
+  };
+  const float2 one = make_float2(1.f, 1.f);
+  float2 x[kTile], up;
+  {
+    const Place at(own_thread());
+    const uint32_t rows = shared_address(own_shared()) + at.operand() + at.byte();
+    unsigned char* queries = block + kDecayedQueries + at.operand() + at.byte();
+    const float2* lengths = reinterpret_cast<const float2*>(own_shared() + kLengths) + at.warp * kTile;
+    const float2 whole = tile_decay(at.tile);
+    up = make_float2(approximate_reciprocal(whole.x), approximate_reciprocal(whole.y));
+    float2 before = tile_decay(0), d = at.tile % 2 ? one : up;
+    if (at.tile >= 2) before = times(before, times(tile_decay(1), tile_decay(2)));
+    float2 length_of[8];
 #pragma unroll
     for (int i = 0; i < kTile; ++i) {
-      put_word(at_token(end, channels, i), bf16_pair(x[i].x, x[i].y));
-      x[i].x *= middle.x, x[i].y *= middle.y;
+      if (i % 8 == 0) {
+#pragma unroll
+        for (int ahead = 0; ahead < 8; ++ahead) length_of[ahead] = lengths[i + ahead];
+      }
+      const float2 length = length_of[i % 8];
+      d = times(d, alpha[i]);
+      const float2 qx = both(q[i]), kx = both(k[i]);
+      const float2 row = make_float2(qx.x * (length.x * d.x), qx.y * (length.x * d.y));
+      x[i] = make_float2(kx.x * length.y, kx.y * length.y);
+      put_token(rows + kRowsQ, i, bf16_pair(row.x, row.y));
+      put_token(rows + kRowsK, i, bf16_pair(x[i].x * d.x, x[i].y * d.y));
+      put_token(queries, i, bf16_pair(row.x * before.x, row.y * before.y));
     }
   }
+  const Place at(own_thread());
+  const uint32_t shared = shared_address(own_shared()), same = shared + kSameKeys + at.operand() + at.byte();
+  float2 e = one;
+  const auto backwards = [&](auto put) {
 #pragma unroll
-  for (int i = 0; i < kTile; ++i)
-    put_word(at_token(block + kRestoredKeys + own, channels, i), bf16_pair(x[i].x, x[i].y));
+    for (int i = kTile - 1; i >= 0; --i) {
+      x[i] = times(x[i], e), e = times(e, alpha[i]);
+      put_token(same, i, put(x[i]));
+    }
+  };
+  if (at.tile % 2) backwards([&](float2 k) { return bf16_pair(k.x * up.x, k.y * up.y); });
+  else backwards([](float2 k) { return bf16_pair(k.x, k.y); });
+  if (at.tile < 2) {
+    const uint32_t end = shared + kEndKeys + at.channel / 64 * kTileBytes + at.tile * kTilePanel + at.byte();
+    const float2 middle = at.tile ? tile_decay(2) : times(tile_decay(1), tile_decay(2));
+#pragma unroll
+    for (int i = 0; i < kTile; ++i) {
+      x[i] = times(x[i], middle);
+      put_token(end, i, bf16_pair(x[i].x, x[i].y));
+    }
+  }
+  const float2 rest = at.tile < 3 ? tile_decay(3) : one;
+  unsigned char* restored = block + kRestoredKeys + at.operand() + at.byte();
+#pragma unroll
+  for (int i = 0; i < kTile; ++i) put_token(restored, i, bf16_pair(x[i].x * rest.x, x[i].y * rest.y));
 }
 
 }  // namespace k3::cuda::kda::prefill_detail::factors

@@ -1,10 +1,7 @@
-// prefill_split.h: the planner, the place of the pairs in the workspace, and the merge of the pairs into entry states.
+// prefill_split.h: the place of the pairs in the workspace, and the merge of the pairs into entry states.
 // The merge walks the segments of a row and head one after the other; a block owns 16 value columns, a warp 16 keys of
 // them. Products of three tf32 terms (error about 2^-21), M comes a segment ahead by bulk copies.
 #include "kernels/cuda/kda/prefill_split.h"
-
-#include <algorithm>
-#include <cmath>
 
 #include "kernels/cuda/common/chained_launch.cuh"
 #include "kernels/cuda/common/tile_product.cuh"
@@ -127,28 +124,6 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
-
-int plan_segments(std::int64_t chunks, int rows, int heads, int multiprocessors) {
-  constexpr double kStateChunk = 1.4, kPairChunk = 0.72, kMergeStep = 1.2, kStart = 5;  // us; kStart: of a kernel
-  constexpr double kMemory = 4.2e6;                                    // bytes a us
-  constexpr double kStateChunkBytes = 106496, kPairChunkBytes = 49664;  // read and written
-  const double lines = static_cast<double>(rows) * heads;
-  if (chunks < 2 || lines < 1 || multiprocessors < 1) return 1;
-  const auto waves = [&](double blocks) { return std::ceil(blocks / multiprocessors); };
-  const double memory = lines * chunks * kStateChunkBytes / kMemory;
-  double best = std::max(chunks * kStateChunk * waves(lines), memory);
-  int segments = 1;
-  for (int n = 2; n <= kMostSegments && n <= chunks; ++n) {
-    const std::int64_t each = (chunks + n - 1) / n;
-    if ((chunks + each - 1) / each != n) continue;
-    const double pairs = kStart + std::max(each * kPairChunk * waves(lines * (4 * n - 6)),
-                                           lines * (n - 1) * each * kPairChunkBytes / kMemory);
-    const double merge = n > 2 ? kStart + (n - 2) * kMergeStep * waves(lines * (kDim / kColumns)) : 0;
-    const double time = pairs + merge + std::max(each * kStateChunk * waves(lines * n), memory);
-    if (time < best) best = time, segments = n;
-  }
-  return segments;
-}
 
 std::size_t split_bytes(int segments, int rows, int heads) {
   if (segments < 2) return 0;

@@ -9,7 +9,7 @@
 // M is set to zero once no entry of it exceeds 2^-31: its Frobenius norm is then below 2^-24, and the steps behind are
 // contractions, (I - beta k k^T) Diag(e^g) with |k| <= 1, 0 <= beta <= 1 and g <= 0, so M S_in stays below
 // 2^-24 |S_in|. Gates that forget quickly end the scan of M after four chunks.
-// Bytes a token and head: pairs 776 (S~; M and the other halves find the same blocks in the L2), state 1160 + 512.
+// Bytes a token and head: pairs 776 (S~; M finds the same blocks in the L2), state 1160 + 512.
 #pragma once
 
 #include <cstddef>
@@ -27,10 +27,6 @@ struct Split {
   float* transfers = nullptr;  // [rows, segments, heads, key in, kTransferPitch]: M, key out inside a row
   int* vanished = nullptr;    // [rows, segments, heads, 2]: 1 where half the key-in columns of M are zero
 };
-
-// Segments for rows of `chunks` chunks at most, from a model of the kernels' times (us a chunk and block, as measured
-// on an H200): the smallest sum of pairs, merge and state, each limited by its blocks or by memory.
-int plan_segments(std::int64_t chunks, int rows, int heads, int multiprocessors);
 
 std::size_t split_bytes(int segments, int rows, int heads);
 Split place_split(std::int64_t chunks, int segments, int rows, int heads, void* memory);

@@ -1,9 +1,8 @@
-// The transfer pairs of prefill_split.h (sm_90a): one block per row, head, segment, matrix (S~ or M) and half of its
-// columns, each the scan of prefill_scan.cuh in one warpgroup, without outputs:
+// The transfer pairs of prefill_split.h (sm_90a): one block per row, head, segment and matrix (S~ or M), two warpgroups
+// with 64 of its columns each, the scan of prefill_scan.cuh without outputs:
 //   R^T = U^T - S^T W^T;   S^T = e^(G_C) S^T + R^T Kb       S~: from zero (segment 0: from the row's state)
 //   M: S = identity, U = 0; the "values" are the input keys
-// Another thread feeds the operands, five stages deep: with two a chunk takes 1.5 us instead of 0.7, so that two blocks
-// a multiprocessor gain nothing. A chunk takes 512 clocks of the tensor core.
+// A warp feeds the operands, four stages deep. Products of a chunk: 1024 clocks of the tensor core.
 // Precision: as prefill_state.cu, fp32 sums, bf16 operands. More (both bf16 halves of M and its R) changed no result:
 // the rounding of S~ and of W, U and Kb is as large.
 #include "kernels/cuda/common/chained_launch.cuh"
@@ -12,15 +11,15 @@
 namespace k3::cuda::kda::prefill_detail {
 namespace {
 
-constexpr int kThreads = 160, kWarps = 4, kStages = 5;
+constexpr int kWarps = 8, kThreads = 32 * kWarps + 32, kStages = 4;
 constexpr int kLook = 4;  // whether M has vanished is looked at every kLook chunks
-// Limit of every entry: the norm of a 128 x 64 matrix is then below 2^-24.
+// Limit of every entry: the norm of a 128 x 128 matrix is then below 2^-24.
 [[maybe_unused]] constexpr float kVanished = 0x1p-31f;
-// A stage: Kb, W, half of U, the decays.
-[[maybe_unused]] constexpr int kKeys = 0, kWeights = 2 * kPanel, kValues = 4 * kPanel, kDecays = 5 * kPanel;
+// A stage: Kb, W, U, the decays.
+[[maybe_unused]] constexpr int kKeys = 0, kWeights = 2 * kPanel, kValues = 4 * kPanel, kDecays = 6 * kPanel;
 
 struct PairMemory {
-  using PairRing = Ring<kStages, 5 * kPanel + 1024>;
+  using PairRing = Ring<kStages, 6 * kPanel + 1024>;
   static constexpr int kNormBarrier = PairRing::kBytes + PairRing::kBarrierBytes, kNorms = kNormBarrier + 16,
                        kStop = kNorms + 2 * 4 * kWarps, kBytes = kStop + 16 + 1024;
   uint32_t base;         // in shared space
@@ -33,14 +32,14 @@ struct PairMemory {
   __device__ __forceinline__ volatile int* stop() const { return reinterpret_cast<volatile int*>(bytes + kStop); }
   __device__ __forceinline__ void init() const {
     for (int stage = 0; stage < kStages; ++stage)
-      barrier_init(ring().full(stage), 1), barrier_init(ring().empty(stage), kWarps);
+      barrier_init(ring().full(stage), 1), barrier_init(ring().empty(stage), 32 * kWarps);
     barrier_init(norm_barrier(), kWarps);
     barrier_init_fence();
     *stop() = 0;
   }
 };
 
-// Whether every entry of this half of M is below the limit; the four warps come to the same answer.
+// Whether every entry of M is below the limit; all warps come to the same answer.
 [[maybe_unused]] __device__ __forceinline__ bool all_below(const float (&S)[64], const PairMemory& at, int look) {
   float most = 0.f;
 #pragma unroll
@@ -62,12 +61,13 @@ struct PairMemory {
 template <bool kTransfer>
 __device__ __forceinline__ bool walk(float (&S)[64], const PairMemory& at, int chunks) {
   const auto ring = at.ring();
+  const uint32_t values = kValues + threadIdx.x / 128 * kPanel;
   bool vanished = false;
   float r[32];
   uint32_t left[32], r_bits[16];
   pack(left, S);
   barrier_wait(ring.full(0), 0);
-  if constexpr (!kTransfer) load_values(r, ring.block(0) + kValues);
+  if constexpr (!kTransfer) load_values(r, ring.block(0) + values);
   for (int chunk = 0; chunk < chunks && !vanished; ++chunk) {
     const int stage = chunk % kStages, next = (chunk + 1) % kStages;
     const uint32_t block = ring.block(stage);
@@ -84,22 +84,19 @@ __device__ __forceinline__ bool walk(float (&S)[64], const PairMemory& at, int c
     restore(S, r_bits, block + kKeys);
     wgmma_commit();
     if (chunk + 1 < chunks) barrier_wait(ring.full(next), (chunk + 1) / kStages & 1);
-    if constexpr (!kTransfer) load_values(r, ring.block(next) + kValues);  // behind the last chunk: stale, never used
+    if constexpr (!kTransfer) load_values(r, ring.block(next) + values);  // behind the last chunk: stale, never used
     wgmma_wait<0>();
     settle(S);
     pack(left, S);
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-      if (vanished) *at.stop() = 1;
-      barrier_arrive(ring.empty(stage));
-    }
+    if (vanished && threadIdx.x == 0) *at.stop() = 1;
+    barrier_arrive(ring.empty(stage));
   }
   return vanished;
 }
 
-// blocks: of the segment's first chunk; half: of U, or -1 for none.
+// blocks: of the segment's first chunk.
 [[maybe_unused]] __device__ __forceinline__ void feed(const PairMemory& at, const unsigned char* blocks, int heads,
-                                                      int chunks, int half) {
+                                                      int chunks, bool transfer) {
   static_assert(kWeightedKeys == kRestoredKeys + 2 * kPanel, "Kb and W in one copy");
   const auto ring = at.ring();
   int issued = 0;
@@ -109,24 +106,23 @@ __device__ __forceinline__ bool walk(float (&S)[64], const PairMemory& at, int c
     if (*at.stop()) break;
     const unsigned char* block = blocks + static_cast<std::int64_t>(issued) * heads * kBlockStride;
     const uint32_t to = ring.block(stage), full = ring.full(stage);
-    barrier_arrive_expect(full, (half < 0 ? 4 : 5) * kPanel + kDim * 4);
+    barrier_arrive_expect(full, (transfer ? 4 : 6) * kPanel + kDim * 4);
     bulk_copy_in(to + kKeys, block + kRestoredKeys, 4 * kPanel, full);
-    if (half >= 0) bulk_copy_in(to + kValues, block + kWeightedValues + half * kPanel, kPanel, full);
+    if (!transfer) bulk_copy_in(to + kValues, block + kWeightedValues, 2 * kPanel, full);
     bulk_copy_in(to + kDecays, block + kDecay, kDim * 4, full);
   }
   for (int chunk = max(issued - kStages, 0); chunk < issued; ++chunk)  // no copy may outlive the block
     barrier_wait(ring.full(chunk % kStages), chunk / kStages & 1);
 }
 
-// z / 2 < segments - 2: M of segment z / 2 + 1, the input keys of half z % 2; behind them S~ of segment 0, 1, ..., the
-// values of half z % 2.
+// z < segments - 2: M of segment z + 1; behind them S~ of segment 0, 1, ...
 __global__ void __launch_bounds__(kThreads, 1)
     pairs_kernel(const __grid_constant__ StepArguments a, const __grid_constant__ Slab slab,
                  const __grid_constant__ Split split) {
 #if defined(K3_CUDA_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
   await_previous_kernel();
   release_next_kernel();
-  const int head = blockIdx.x, row = blockIdx.y, which = blockIdx.z / 2, half = blockIdx.z % 2;
+  const int head = blockIdx.x, row = blockIdx.y, which = blockIdx.z, half = threadIdx.x / 128;
   const bool transfer = which < split.segments - 2;
   const int segment = transfer ? which + 1 : which - (split.segments - 2), chunks = split.segment_chunks,
             first = segment * chunks;
@@ -136,9 +132,8 @@ __global__ void __launch_bounds__(kThreads, 1)
       base, shared_memory<unsigned char>() + (base - shared_address(shared_memory<unsigned char>()))};
   if (threadIdx.x == 0) at.init();
   __syncthreads();
-  if (threadIdx.x >= 128) {
-    if (threadIdx.x == 128)
-      feed(at, block_of(slab, row, first, a.heads, head), a.heads, chunks, transfer ? -1 : half);
+  if (threadIdx.x >= 32 * kWarps) {
+    if (threadIdx.x == 32 * kWarps) feed(at, block_of(slab, row, first, a.heads, head), a.heads, chunks, transfer);
     return;
   }
   constexpr std::int64_t kState = kDim * kDim;
@@ -147,7 +142,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (transfer) {
     each_state_element(64 * half, [&](int i, int key, int value) { S[i] = key == value ? 1.f : 0.f; });
     const bool vanished = walk<true>(S, at, chunks);
-    if (threadIdx.x == 0) split.vanished[2 * pair + half] = vanished;
+    if (threadIdx.x % 128 == 0) split.vanished[2 * pair + half] = vanished;
     float* to = split.transfers + pair * kDim * kTransferPitch;
     if (!vanished)
       each_state_element(64 * half, [&](int i, int key, int value) { to[value * kTransferPitch + key] = S[i]; });
@@ -170,7 +165,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 }  // namespace
 
 cudaError_t launch_pairs(const StepArguments& a, const Slab& slab, const Split& split, cudaStream_t stream) {
-  return launch_chained(pairs_kernel, dim3(a.heads, a.rows, 4 * split.segments - 6), kThreads, PairMemory::kBytes,
+  return launch_chained(pairs_kernel, dim3(a.heads, a.rows, 2 * split.segments - 3), kThreads, PairMemory::kBytes,
                         stream, a, slab, split);
 }
 

@@ -1,81 +1,81 @@
-// The state kernel of prefill.h (sm_90a): one block per row, head and segment (prefill_split.h), four warpgroups:
-//   0, 1  the state, 64 value columns each (prefill_scan.cuh). The loop of a chunk, with its R there already:
-//           Qd product | in its shadow R^T is packed and S decayed | S product, A product | in their shadow the
-//           next U^T is loaded and the new S packed | R of the next chunk | in its shadow O leaves for shared memory
-//         The tensor core always has a product in front of it, and nothing is in flight across the loop's edge, where
-//         ptxas would serialise every product.
-//   2, 3  outputs and the feed of operands (prefill_outputs.cuh)
-// Products of a chunk and warpgroup: 896 clocks of the tensor core, 0.9 us for both.
-// Bytes a token and head: 1160 + 512, 1.31 GB at T 8192 H 96: floor 0.31 ms at 4.2 TB/s.
+// The state kernel of prefill.h (sm_90a). A block walks lines (a row and head, or a segment of it, prefill_split.h),
+// chunk by chunk; its warps:
+//   two warpgroups of the state, 64 value columns each (prefill_scan.cuh). A chunk:
+//           W product -> R | in its shadow O of the chunk before leaves for shared memory | Qd product -> O | in its
+//           shadow R^T is packed and S decayed | A product -> O, Kb product -> S | in their shadow the next U^T is
+//           loaded; then the new S is packed
+//         A warpgroup that issues products waits until all but the last few have run, so that each hides little of its
+//         own work: the two hide each other's. Nothing is in flight across the loop's edge, where ptxas would serialise
+//         every product.
+//   a warp that feeds the operands, and seven that make the output (prefill_outputs.cuh)
+// Products of a chunk and warpgroup: 896 clocks of the tensor core. A chunk takes 2450
+// clocks without its output and 3800 with it: the output warps set the pace.
+// Bytes a token and head: 1160 + 512.
+#include <algorithm>
+
 #include "kernels/cuda/common/chained_launch.cuh"
 #include "kernels/cuda/kda/prefill_outputs.cuh"
 
 namespace k3::cuda::kda::prefill_detail {
 namespace {
 
-[[maybe_unused]] constexpr int kStateRegisters = 208, kOutputRegisters = 48;  // with 200 ptxas serialises the products
+// With 184 ptxas serialises the products.
+[[maybe_unused]] constexpr int kStateRegisters = 192;
+[[maybe_unused]] constexpr int kOutputRegisters =
+    (65536 - kStateThreads * kStateRegisters) / (kAllThreads - kStateThreads) / 8 * 8;
 
-// entry: the state before; exit: where the state behind goes, or null. Both [key][value].
-[[maybe_unused]] __device__ __forceinline__ void run_state(const StateMemory& at, const float* entry, float* exit,
-                                                           int chunks) {
-  constexpr int kStages = StateMemory::kStages;
-  const auto ring = at.ring();
+// One line: entry is the state before, exit where the state behind goes, or null, both [key][value]; n is the number of
+// its first chunk.
+[[maybe_unused]] __device__ __forceinline__ void run_line(const StateMemory& at, const float* entry, float* exit, int n,
+                                                          int chunks) {
   const int group = threadIdx.x / 128;
-  const bool leader = threadIdx.x % 32 == 0;
   float S[64], o[32], r[32];
   uint32_t left[32], r_bits[16];
   each_state_element(64 * group, [&](int i, int key, int value) { S[i] = entry[key * kDim + value]; });
-  const auto signal = [&](uint32_t barrier) {
-    __syncwarp();
-    if (leader) barrier_arrive(barrier);
-  };
-  const auto put_output = [&](int stage) {  // O^T to shared memory, token-major
+  const auto put_output = [&](int n) {  // O^T to shared memory, token-major
+    barrier_wait(at.output_read(n), at.output_filled(n) ^ 1);
 #pragma unroll
     for (int tile = 0; tile < 4; ++tile) {
       const float* x = o + 8 * tile;
-      store_transposed(transposed_address(at.output(stage) + group * kPanel, tile), bf16_pair(x[0], x[1]),
+      store_transposed(transposed_address(at.output(n) + group * kPanel, tile), bf16_pair(x[0], x[1]),
                        bf16_pair(x[2], x[3]), bf16_pair(x[4], x[5]), bf16_pair(x[6], x[7]));
     }
-    signal(at.output_full(stage));
+    barrier_arrive(at.output_full(n));
   };
-  pack(left, S);
-  barrier_wait(ring.full(0), 0);
-  load_values(r, ring.block(0) + kWeightedValues + group * kPanel);
-  wgmma_fence();
-  project<1, -1>(r, left, ring.block(0) + kWeightedKeys);
-  wgmma_commit();
-  wgmma_wait<0>();
-  settle(r);
-  signal(at.weights_used(0));
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    const int stage = chunk % kStages, next = (chunk + 1) % kStages;
-    const uint32_t block = ring.block(stage);
+  const int begin = n, end = n + chunks;
+  barrier_wait(at.early_full(n), at.filled(n));
+  load_values(r, at.block(n) + kWeightedValues + group * kPanel);
+  for (; n < end; ++n) {
+    const uint32_t block = at.block(n);
+    pack(left, S);
+    wgmma_fence();
+    project<1, -1>(r, left, block + kWeightedKeys);
+    wgmma_commit();
+    wgmma_wait<1>();  // costs nothing; without it ptxas waits for the product before o is touched
+    if (n > begin) put_output(n - 1);
+    barrier_wait(at.rest_full(n), at.filled(n));
     wgmma_fence();
     project<0, 1>(o, left, block + kDecayedQueries);
     wgmma_commit();
-    wgmma_wait<1>();  // costs nothing; without it ptxas waits for the product before r and S are touched
+    wgmma_wait<1>();
+    settle(r);
+    barrier_arrive(at.early_empty(n));
     pack(r_bits, r);
     decay_state(S, block + kDecay);
     wgmma_fence();
+    attend(o, r_bits, block + kScores);
     restore(S, r_bits, block + kRestoredKeys);
     wgmma_commit();
-    attend(o, r_bits, block + kScores);
-    wgmma_commit();
-    if (chunk + 1 < chunks) barrier_wait(ring.full(next), (chunk + 1) / kStages & 1);
-    load_values(r, ring.block(next) + kWeightedValues + group * kPanel);
-    wgmma_wait<1>();
-    settle(S);
-    pack(left, S);
-    wgmma_fence();
-    project<1, -1>(r, left, ring.block(next) + kWeightedKeys);  // behind the last chunk: of stale operands, never used
-    wgmma_commit();
-    wgmma_wait<1>();
-    settle(o);
-    put_output(stage);
+    const bool more = n + 1 < end;
+    if (more) barrier_wait(at.early_full(n + 1), at.filled(n + 1));
+    // Behind the last chunk of something that lies still; never used. Without it ptxas serialises the products.
+    load_values(r, (more ? at.block(n + 1) + kWeightedValues : block + kRestoredKeys) + group * kPanel);
     wgmma_wait<0>();
-    settle(r);
-    if (chunk + 1 < chunks) signal(at.weights_used(next));
+    settle(S);
+    settle(o);
+    barrier_arrive(at.rest_empty(n));
   }
+  put_output(end - 1);
   if (exit)
     each_state_element(64 * group, [&](int i, int key, int value) { exit[key * kDim + value] = S[i]; });
 }
@@ -102,41 +102,43 @@ namespace {
   }
 }
 
-__global__ void __launch_bounds__(kStateThreads + kOutputThreads, 1)
+__global__ void __launch_bounds__(kAllThreads, 1)
     state_kernel(const __grid_constant__ StepArguments a, const __grid_constant__ Slab slab,
                  const __grid_constant__ Split split) {
 #if defined(K3_CUDA_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  await_previous_kernel();
+  if (slab.state_blocks == 0) await_previous_kernel();
   release_next_kernel();
-  const int head = blockIdx.x, row = blockIdx.y, segment = blockIdx.z, first = segment * split.segment_chunks;
-  const Share share = share_of(a, slab, row);
-  if (first >= share.chunks) return;
-  const int chunks = min(split.segment_chunks, share.chunks - first);
-  const bool last = first + chunks == share.chunks;
   const StateMemory at{panel_base()};
   if (threadIdx.x == 0) at.init();
   __syncthreads();
   if (threadIdx.x >= kStateThreads) {
     registers_down<kOutputRegisters>();
-    const std::int64_t skipped = static_cast<std::int64_t>(first) * kChunk;
-    finish_outputs(a, at, {block_of(slab, row, first, a.heads, head), head, chunks, share.first_token + skipped,
-                           share.tokens - skipped});
+    if (threadIdx.x >= kStateThreads + 32) finish_outputs(a, slab, split, at);
+    else feed_blocks(a, slab, split, at);
   } else {
     registers_up<kStateRegisters>();
-    float* state = a.state + (static_cast<std::int64_t>(a.slots[row]) * a.heads + head) * kDim * kDim;
-    const std::int64_t entry = (static_cast<std::int64_t>(row) * split.segments + segment) * a.heads + head;
-    run_state(at, share.chunks > split.segment_chunks ? split.entries + entry * kDim * kDim : state,
-              last ? state : nullptr, chunks);
-    if (last && share.ends) write_window(a, threadIdx.x, kStateThreads, row, head);
+    int n = 0;
+    each_line(a, slab, split, [&](const Line& line) {
+      float* state = a.state + (static_cast<std::int64_t>(a.slots[line.row]) * a.heads + line.head) * kDim * kDim;
+      const std::int64_t entry =
+          (static_cast<std::int64_t>(line.row) * split.segments + line.segment) * a.heads + line.head;
+      run_line(at, line.split ? split.entries + entry * kDim * kDim : state, line.last ? state : nullptr, n,
+               line.chunks);
+      if (line.ends) write_window(a, threadIdx.x, kStateThreads, line.row, line.head);
+      n += line.chunks;
+    });
   }
+  if (slab.state_blocks > 0) await_previous_kernel();  // "ended" stays transitive along the stream
 #endif  // elsewhere prefill_supported() is false and nobody launches it
 }
 
 }  // namespace
 
 cudaError_t launch_state(const StepArguments& a, const Slab& slab, const Split& split, cudaStream_t stream) {
-  return launch_chained(state_kernel, dim3(a.heads, a.rows, split.segments), kStateThreads + kOutputThreads,
-                        StateMemory::kBytes, stream, a, slab, split);
+  const int lines = a.heads * a.rows * split.segments;
+  if (slab.state_blocks > 0 && (split.segments > 1 || !slab.ready)) return cudaErrorInvalidValue;
+  const int blocks = slab.state_blocks > 0 ? std::min(slab.state_blocks, lines) : lines;
+  return launch_chained(state_kernel, dim3(blocks), kAllThreads, StateMemory::kBytes, stream, a, slab, split);
 }
 
 }  // namespace k3::cuda::kda::prefill_detail

@@ -44,6 +44,18 @@ struct DecodeShared {
   }
 };
 
+// The block that comes `ahead` places later starts when this one is about half done: its state is asked into the L2, so
+// that the memory does not pause while blocks compute. Called behind the block's own loads, which it must not delay. No
+// effect before sm_90.
+template <int kDim>
+__device__ __forceinline__ void prefetch_state(const StepArguments& a, int row, int head, int ahead) {
+  const int item = row * a.heads + head + ahead, later_row = item / a.heads;
+  const int slot = later_row < a.rows ? a.slots[later_row] : -1;
+  if (threadIdx.x == 0 && slot >= 0)
+    prefetch_l2_bulk(a.state + (static_cast<std::int64_t>(slot) * a.heads + item - later_row * a.heads) * kDim * kDim,
+                     kDim * kDim * sizeof(float));
+}
+
 template <int kDim, class E>
 __global__ void __launch_bounds__(2 * kDim, kDim == 128 ? 2 : 4) decode_kernel(StepArguments a, int ahead) {
   constexpr int kKeys = Map<kDim>::kKeys, kLane = Map<kDim>::kLane, kAcross = kDim / 4;
@@ -51,7 +63,6 @@ __global__ void __launch_bounds__(2 * kDim, kDim == 128 ? 2 : 4) decode_kernel(S
   await_previous_kernel();
   const int head = blockIdx.x, row = blockIdx.y, thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int slot = a.slots[row], token = a.starts[row];
-  prefetch_state<kDim>(a, row, head, ahead);
   if (slot < 0 || a.starts[row + 1] == token) return;
   const bool commit = !a.commit || a.commit[row] > 0;
 
@@ -69,6 +80,7 @@ __global__ void __launch_bounds__(2 * kDim, kDim == 128 ? 2 : 4) decode_kernel(S
   float4 x[kKeys];
 #pragma unroll
   for (int i = 0; i < kKeys; ++i) x[i] = load4(state + Map<kDim>::key_step(i) * kDim);
+  prefetch_state<kDim>(a, row, head, ahead);
   release_next_kernel();
 
   const float2 y = stream.which < 3 ? stream.convolve(widen(raw)) : stream.decays(widen(raw), a.lower_bound);

@@ -16,7 +16,8 @@
 namespace k3::cuda::kda::step_detail {
 
 constexpr int kTaps = 4, kPast = kTaps - 1;
-constexpr int kChunk = 8;  // tokens prepared together, drafts in one chunk
+constexpr int kChunk = 8;    // tokens prepared together, drafts in one chunk
+constexpr int kSingles = 3;  // tokens one by one in front of drafts in one chunk: Shared::decayed() begins behind them
 
 __device__ __forceinline__ float gate_sigmoid(float x) { return approximate_reciprocal(1.f + fast_exp(-x)); }
 
@@ -42,26 +43,43 @@ struct Row {
   int slot, first, tokens, commit;
 };
 
+// Orders the two warps that hold the same columns, each over half of the keys.
+template <int kDim>
+__device__ __forceinline__ void pair_barrier(const Map<kDim>& map) {
+  named_barrier<64>(1 + map.warp % Map<kDim>::kLane);
+}
+
 // Shared memory of the window kernel: vectors of up to kChunk tokens.
 template <int kDim, class E_>
 struct Shared {
   using E = E_;
   float vectors[4][kChunk][kDim];  // q and k before their norms, v, decay e^g
-  float sums[2][2][kChunk][kDim + 4];  // per half of the keys: k (0) and q (1) of the tokens at hand times the state
-  float decayed[2][kChunk][kDim + 16];  // drafts: k and q decayed from the start of the chunk
+  float work[kChunk][4 * kDim + 4];                   // sums() and decayed()
   E raw[4][kChunk][kDim];                             // q, k, v, z of the next tokens
   E gate[2][kChunk][kDim];                            // of the tokens at hand and of the next ones
-  E window[3 * kPast][kDim];                          // between chunks of one row: oldest first; q, k, v
+  E window[3 * kPast][kDim];                          // in front of the next tokens: oldest first; q, k, v
   float squares[kChunk][2][Map<kDim>::kStreamWarps];  // of q and k
   float beta[kChunk];
   float met[kChunk][2][kChunk];  // drafts: [t][k, q][s]: (k or q)_t . decay (.) k_s
-  float norm_weight[kDim];
+  float2 scales[kChunk];         // drafts: 1 / |k_t|, beta_t / |k_t|
+  float norm_weight[kDim], ones[kDim];
   Row row;
+  int later_slot;  // of the item whose state is asked for
 
   __device__ __forceinline__ float* q(int t) { return vectors[0][t]; }
   __device__ __forceinline__ float* k(int t) { return vectors[1][t]; }
   __device__ __forceinline__ float* v(int t) { return vectors[2][t]; }
   __device__ __forceinline__ float* decay(int t) { return vectors[3][t]; }
+  // k (0) and q (1) of token t times the state, over half of the keys.
+  __device__ __forceinline__ float* sums(int half, int which, int t) { return &work[t][(2 * half + which) * kDim]; }
+  // Drafts: k and q of token t decayed from the start of the chunk, in the tensor cores' order: of every four keys two
+  // of k, two of q, the next two of k, of q. fp32: as they are (term 0), bf16: in two terms. Dead when the sums of the
+  // drafts are written.
+  __device__ __forceinline__ E* decayed(int t, int term = 0) {
+    constexpr int kTerms = sizeof(E) == 2 ? 2 : 1, kPitch = 2 * kDim + (kDim == 32 ? 16 : 32);
+    static_assert(kTerms * kChunk * kPitch * sizeof(E) <= (kChunk - kSingles) * sizeof(work[0]));
+    return reinterpret_cast<E*>(work[kSingles]) + (term * kChunk + t) * kPitch;
+  }
   __device__ __forceinline__ float inverse_length(int which, int t) const {
     float square = 1e-6f;
 #pragma unroll
@@ -142,11 +160,18 @@ struct Stream {
 #pragma unroll
       for (int i = 0; i < kPast; ++i) past[i] = load_pair(&s.window[3 * i + which][channel]);
   }
+  // The i-th raw token of the window behind the first `count` tokens at hand.
   template <class S>
-  __device__ __forceinline__ void keep_window(S& s) const {  // for the next tokens of the same row
+  __device__ __forceinline__ Pair<E> window_behind(const S& s, int count, int i) const {
+    const int t = count - kPast + i;
+    return load_pair(t >= 0 ? &s.raw[which][t][channel] : &s.window[3 * (kPast + t) + which][channel]);
+  }
+  template <class S>
+  __device__ __forceinline__ void keep_window(S& s, int count) const {  // for the next tokens of the same row
     if (which < 3)
 #pragma unroll
-      for (int i = 0; i < kPast; ++i) *reinterpret_cast<Pair<E>*>(&s.window[3 * i + which][channel]) = past[i];
+      for (int i = 0; i < kPast; ++i)
+        *reinterpret_cast<Pair<E>*>(&s.window[3 * i + which][channel]) = window_behind(s, count, i);
   }
   __device__ __forceinline__ void store_window(int slot) const {
     if (which < 3)
@@ -159,43 +184,51 @@ struct Stream {
     const float4 a = weights[0], b = weights[1];
     const float s = fmaf(a.w, x.x, fmaf(a.z, x2.x, fmaf(a.y, x1.x, a.x * x0.x))),
                 t = fmaf(b.w, x.y, fmaf(b.z, x2.y, fmaf(b.y, x1.y, b.x * x0.y)));
-    return make_float2(round_to<E>(s * gate_sigmoid(s)), round_to<E>(t * gate_sigmoid(t)));
+    const float2 y = make_float2(s * gate_sigmoid(s), t * gate_sigmoid(t));
+    if constexpr (std::is_same_v<E, float>) return y;
+    else return both(bf16_pair(y.x, y.y));
   }
-  __device__ __forceinline__ float decay(float z, float bias, float lower_bound) const {
-    const float logit = z + bias, speed = fast_exp(weights[0].y);
-    return fast_exp(lower_bound != 0.f ? lower_bound * gate_sigmoid(speed * logit) : -speed * softplus(logit));
+  template <bool kBounded>
+  __device__ __forceinline__ float2 decays_of(float2 z, float lower_bound) const {
+    const float speed = fast_exp(weights[0].y), x = z.x + weights[0].x, y = z.y + weights[1].x;
+    const auto gate = [&](float logit) {
+      if constexpr (kBounded) return lower_bound * gate_sigmoid(speed * logit);
+      else return -speed * softplus(logit);
+    };
+    return make_float2(fast_exp(gate(x)), fast_exp(gate(y)));
   }
   __device__ __forceinline__ void shift(Pair<E> raw) { past[0] = past[1], past[1] = past[2], past[2] = raw; }
   __device__ __forceinline__ float2 decays(float2 z, float lower_bound) const {
-    return make_float2(decay(z.x, weights[0].x, lower_bound), decay(z.y, weights[1].x, lower_bound));
+    return lower_bound != 0.f ? decays_of<true>(z, lower_bound) : decays_of<false>(z, lower_bound);
   }
   __device__ __forceinline__ static float square(float2 y) { return fmaf(y.x, y.x, y.y * y.y); }
-  // The vectors of `count` tokens to shared memory. The window behind the first `commit` of them goes to memory (none
-  // when commit is outside 1 .. count).
+  // The vectors of `count` tokens to shared memory, in fours: behind the last token stands what nobody reads, which
+  // costs less than branches that keep the tokens' chains apart. The window behind the first `commit` of them goes to
+  // memory (none when commit is outside 1 .. count).
   template <class S>
   __device__ __forceinline__ void prepare(S& s, int count, int commit, int slot, float lower_bound,
                                           const Map<kDim>& map) {
-    constexpr int kLanes = Map<kDim>::kStreamLanes;
-    const auto put = [&](int t, float2 y) {
-      *reinterpret_cast<float2*>(&s.vectors[which][t][channel]) = y;
-    };
+    constexpr int kLanes = Map<kDim>::kStreamLanes, kTogether = 4;
+    static_assert(kChunk % kTogether == 0);
+    const auto put = [&](int t, float2 y) { *reinterpret_cast<float2*>(&s.vectors[which][t][channel]) = y; };
     const auto raw = [&](int t) { return load_pair(&s.raw[which][t][channel]); };
     if (which == 3) {
-#pragma unroll 4
-      for (int t = 0; t < count; ++t) put(t, decays(widen(raw(t)), lower_bound));
+      const auto put_decays = [&](auto of) {
+        for (int first = 0; first < count; first += kTogether)
+#pragma unroll
+          for (int i = 0; i < kTogether; ++i) put(first + i, of(widen(raw(first + i))));
+      };
+      if (lower_bound != 0.f) put_decays([&](float2 z) { return decays_of<true>(z, lower_bound); });
+      else put_decays([&](float2 z) { return decays_of<false>(z, lower_bound); });
       return;
     }
-    constexpr int kTogether = 4;  // tokens whose squares are summed together; more would crowd the registers
     for (int first = 0; first < count; first += kTogether) {
       float squares[kTogether];
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
-        squares[i] = 0.f;
-        if (first + i >= count) continue;
         const Pair<E> x = raw(first + i);
         const float2 y = convolve(widen(x));
         shift(x);
-        if (first + i + 1 == commit) store_window(slot);
         put(first + i, y);
         squares[i] = square(y);
       }
@@ -214,6 +247,9 @@ struct Stream {
       const int lane = map.lane % kLanes, group = kLanes / 4;  // lanes that hold the same token
       if (lane % group == 0) s.squares[first + lane / group][which][map.thread % (kDim / 2) / 32] = squares[0];
     }
+    if (commit < 1 || commit > count) return;
+#pragma unroll
+    for (int i = 0; i < kPast; ++i) *reinterpret_cast<Pair<E>*>(window_at(slot, i)) = window_behind(s, commit, i);
   }
 };
 
@@ -234,7 +270,7 @@ struct Tile {
   }
   // Decays the state by token t's gate and writes D^T k and D^T q over this half of the keys to shared memory.
   template <class S>
-  __device__ __forceinline__ void decay_and_meet(S& s, const Map<kDim>& map, int t, int buffer) {
+  __device__ __forceinline__ void decay_and_meet(S& s, const Map<kDim>& map, int t) {
     float k_sums[4] = {}, q_sums[4] = {};
 #pragma unroll
     for (int part = 0; part < Map<kDim>::kKeys / 4; ++part) {
@@ -262,8 +298,8 @@ struct Tile {
       }
     };
     fold(k_sums, 2), fold(q_sums, 2), fold(k_sums, 1), fold(q_sums, 1);
-    s.sums[map.half][0][buffer][map.column + map.lane % 4] = k_sums[0];
-    s.sums[map.half][1][buffer][map.column + map.lane % 4] = q_sums[0];
+    s.sums(map.half, 0, t)[map.column + map.lane % 4] = k_sums[0];
+    s.sums(map.half, 1, t)[map.column + map.lane % 4] = q_sums[0];
   }
   // S = D + k u^T; u comes divided by |k|.
   __device__ __forceinline__ void add(const float* keys, const Map<kDim>& map, const float (&u)[4]) {
@@ -281,13 +317,12 @@ struct Tile {
   }
 };
 
-// u / |k| of token t for kCount neighbouring columns, from the sums of both halves.
-template <int kDim, int kCount, class S>
-__device__ __forceinline__ void solve(S& s, int t, int buffer, int column, float (&u)[kCount]) {
-  const float length = s.inverse_length(1, t), scale = length * s.beta[t];
+// u / |k| of token t for kCount neighbouring columns, from the sums of both halves; length = 1 / |k|.
+template <int kCount, class S>
+__device__ __forceinline__ void solve(S& s, int t, float length, int column, float (&u)[kCount]) {
+  const float scale = length * s.beta[t];
   float low[kCount], high[kCount], v[kCount];
-  load_lane(low, &s.sums[0][0][buffer][column]), load_lane(high, &s.sums[1][0][buffer][column]),
-      load_lane(v, s.v(t) + column);
+  load_lane(low, s.sums(0, 0, t) + column), load_lane(high, s.sums(1, 0, t) + column), load_lane(v, s.v(t) + column);
 #pragma unroll
   for (int i = 0; i < kCount; ++i) u[i] = scale * fmaf(-length, low[i] + high[i], v[i]);
 }
@@ -314,28 +349,17 @@ __device__ __forceinline__ void store_output(const StepArguments& a, std::int64_
 }
 // o of a token that entered the state: (D^T q + (q . k) u) / |q| / sqrt(dim).
 template <int kDim, class S>
-__device__ __forceinline__ void token_output(S& s, int lane, int t, int buffer, float (&o)[Map<kDim>::kLane]) {
+__device__ __forceinline__ void token_output(S& s, int lane, int t, float (&o)[Map<kDim>::kLane]) {
   constexpr int kLane = Map<kDim>::kLane;
   float q[kLane], k[kLane], u[kLane], low[kLane], high[kLane];
   const int channel = kLane * lane;
   load_lane(q, s.q(t) + channel), load_lane(k, s.k(t) + channel);
   const float meet = dot_lanes(q, k);
-  solve<kDim, kLane>(s, t, buffer, kLane * lane, u);
-  load_lane(low, &s.sums[0][1][buffer][kLane * lane]), load_lane(high, &s.sums[1][1][buffer][kLane * lane]);
+  solve(s, t, s.inverse_length(1, t), kLane * lane, u);
+  load_lane(low, s.sums(0, 1, t) + kLane * lane), load_lane(high, s.sums(1, 1, t) + kLane * lane);
   const float scale = s.inverse_length(0, t) * inverse_sqrt(static_cast<float>(kDim));
 #pragma unroll
   for (int i = 0; i < kLane; ++i) o[i] = scale * fmaf(meet, u[i], low[i] + high[i]);
-}
-
-// The block that comes `ahead` places later starts when this one is about half done: its state is asked into the L2, so
-// that the memory does not pause while blocks compute. No effect before sm_90.
-template <int kDim>
-__device__ __forceinline__ void prefetch_state(const StepArguments& a, int row, int head, int ahead) {
-  const int item = row * a.heads + head + ahead, later_row = item / a.heads;
-  const int slot = later_row < a.rows ? a.slots[later_row] : -1;
-  if (threadIdx.x == 0 && slot >= 0)
-    prefetch_l2_bulk(a.state + (static_cast<std::int64_t>(slot) * a.heads + item - later_row * a.heads) * kDim * kDim,
-                     kDim * kDim * sizeof(float));
 }
 
 cudaError_t launch_decode(const StepArguments& a, cudaStream_t stream);  // no row longer than one token

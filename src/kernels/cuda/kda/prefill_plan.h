@@ -1,0 +1,17 @@
+// How a prefill spreads over the multiprocessors, from a model of the kernels' times.
+#pragma once
+
+#include <cstdint>
+
+namespace k3::cuda::kda::prefill_detail {
+
+// state_blocks > 0: factors and state at the same time (Slab in prefill_blocks.cuh). Otherwise one kernel after the
+// other, with the rows in `segments` segments (prefill_split.h).
+struct Plan {
+  int state_blocks, segments;
+};
+// The quickest for rows of `chunks` chunks at most. The state blocks keep up with the factors of the other
+// multiprocessors, and the lines (rows x heads) fill their turns.
+Plan plan_prefill(std::int64_t chunks, int rows, int heads, int multiprocessors);
+
+}  // namespace k3::cuda::kda::prefill_detail
