@@ -190,20 +190,25 @@ inline void tensor_core_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32
     d[e] = static_cast<float>(sum);
   }
 }
-inline void tensor_core_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  const auto table = emulator::exchange({a[0], a[1], a[2], a[3], b[0], b[1]});
+// Products of 16-bit elements: element(pair, which) widens one of a pair.
+inline float bf16_element(uint32_t pair, int which) { return from_bits(which ? pair & 0xffff0000u : pair << 16); }
+template <class Element>
+void tensor_core_16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Element element) {
+  const auto table = emulator::exchange({a[0], a[1], a[2], a[3], b0, b1});
   const int lane = emulator::block->current % 32;
-  const auto half = [](uint32_t pair, int which) { return from_bits(which ? pair & 0xffff0000u : pair << 16); };
   for (int e = 0; e < 4; ++e) {
     const int row = lane / 4 + 8 * (e / 2), column = 2 * (lane % 4) + e % 2;
     double sum = d[e];
     for (int k = 0; k < 16; ++k) {
       const uint32_t left = table[row % 8 * 4 + k % 8 / 2][row / 8 + 2 * (k / 8)],
                      right = table[column * 4 + k % 8 / 2][4 + k / 8];
-      sum += static_cast<double>(half(left, k % 2)) * half(right, k % 2);
+      sum += static_cast<double>(element(left, k % 2)) * element(right, k % 2);
     }
     d[e] = static_cast<float>(sum);
   }
+}
+inline void tensor_core_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  tensor_core_16(d, a, b[0], b[1], bf16_element);
 }
 inline float fast_reciprocal(float x) { return 1.f / x; }
 inline float approximate_reciprocal(float x) { return 1.f / x; }
@@ -344,8 +349,8 @@ void registers_up() {}
 template <int kRegisters>
 void registers_down() {}
 
-template <int kAdd, int kSign, int kAcross, int kCount>
-void wgmma(float (&d)[kCount], const uint32_t* a, uint64_t descriptor) {
+template <int kAdd, int kSign, int kAcross, int kCount, class Element>
+void wgmma_16(float (&d)[kCount], const uint32_t* a, uint64_t descriptor, Element element) {
   emulator::Fiber& fiber = emulator::block->fibers[emulator::block->current];
   emulator::Group& group = emulator::block->groups[emulator::block->current / 128];
   const int thread = emulator::block->current % 128, mine = fiber.group_generation++, parity = mine % 2;
@@ -356,7 +361,6 @@ void wgmma(float (&d)[kCount], const uint32_t* a, uint64_t descriptor) {
   }
   while (group.generation == mine) emulator::yield();
   const uint32_t start = (descriptor & 0x3fff) << 4, stride = (descriptor >> 16 & 0x3fff) << 4;
-  const auto element = [](uint32_t pair, int which) { return from_bits(which ? pair & 0xffff0000u : pair << 16); };
   for (int i = 0; i < kCount; ++i) {
     const int row = thread % 32 / 4 + 8 * (i / 2 % 2), column = 8 * (i / 4) + 2 * (thread % 4) + i % 2;
     double sum = kAdd ? d[i] : 0.f;
@@ -368,10 +372,14 @@ void wgmma(float (&d)[kCount], const uint32_t* a, uint64_t descriptor) {
       uint16_t bits;
       std::memcpy(&bits, shared_at(address), 2);
       sum += kSign * static_cast<double>(element(from[row / 8 + 2 * (k / 8)], k % 2)) *
-             from_bits(static_cast<uint32_t>(bits) << 16);
+             element(bits, 0);
     }
     d[i] = static_cast<float>(sum);
   }
+}
+template <int kAdd, int kSign, int kAcross, int kCount>
+void wgmma(float (&d)[kCount], const uint32_t* a, uint64_t descriptor) {
+  wgmma_16<kAdd, kSign, kAcross>(d, a, descriptor, bf16_element);
 }
 inline void load_matrices(uint32_t (&r)[4], uint32_t address) {
   const auto table = emulator::exchange({address});

@@ -137,16 +137,7 @@ inline float half_of(uint32_t pair, int which) {
   return which ? x.y : x.x;
 }
 inline void tensor_core_half(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  const auto table = emulator::exchange({a[0], a[1], a[2], a[3], b0, b1});
-  const int lane = emulator::block->current % 32;
-  for (int e = 0; e < 4; ++e) {
-    const int row = lane / 4 + 8 * (e / 2), column = 2 * (lane % 4) + e % 2;
-    double sum = d[e];
-    for (int k = 0; k < 16; ++k)
-      sum += static_cast<double>(half_of(table[row % 8 * 4 + k % 8 / 2][row / 8 + 2 * (k / 8)], k % 2)) *
-             half_of(table[column * 4 + k % 8 / 2][4 + k / 8], k % 2);
-    d[e] = static_cast<float>(sum);
-  }
+  tensor_core_16(d, a, b0, b1, half_of);
 }
 inline uint32_t multiply_halves(uint32_t x, uint32_t y) {
   const float2 a = both_halves(x), b = both_halves(y);
@@ -167,30 +158,7 @@ inline void atomic_sum(float* p, float x) { *p += x; }
 
 template <int kAdd, int kSign, int kAcross, int kCount>
 void wgmma_half(float (&d)[kCount], const uint32_t* a, uint64_t descriptor) {
-  emulator::Fiber& fiber = emulator::block->fibers[emulator::block->current];
-  emulator::Group& group = emulator::block->groups[emulator::block->current / 128];
-  const int thread = emulator::block->current % 128, mine = fiber.group_generation++, parity = mine % 2;
-  std::copy(a, a + 4, group.slots[parity][thread]);
-  if (++group.arrived == 128) {
-    group.arrived = 0;
-    ++group.generation;
-  }
-  while (group.generation == mine) emulator::yield();
-  const uint32_t start = (descriptor & 0x3fff) << 4, stride = (descriptor >> 16 & 0x3fff) << 4;
-  for (int i = 0; i < kCount; ++i) {
-    const int row = thread % 32 / 4 + 8 * (i / 2 % 2), column = 8 * (i / 4) + 2 * (thread % 4) + i % 2;
-    double sum = kAdd ? d[i] : 0.f;
-    for (int k = 0; k < 16; ++k) {
-      const uint32_t* from = group.slots[parity][thread / 32 * 32 + row % 8 * 4 + k % 8 / 2];
-      uint32_t address = kAcross ? start + column / 64 * stride + k / 8 * 1024 + k % 8 * 128 + column % 64 * 2
-                                 : start + column / 8 * 1024 + column % 8 * 128 + k * 2;
-      address ^= (address >> 7 & 7) << 4;
-      uint16_t bits;
-      std::memcpy(&bits, shared_at(address), 2);
-      sum += kSign * static_cast<double>(half_of(from[row / 8 + 2 * (k / 8)], k % 2)) * half_of(bits, 0);
-    }
-    d[i] = static_cast<float>(sum);
-  }
+  wgmma_16<kAdd, kSign, kAcross>(d, a, descriptor, half_of);
 }
 
 template <int kAdd, int kSign, int kAcross = 0, int kCount>
