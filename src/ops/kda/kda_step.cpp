@@ -18,14 +18,12 @@ kernel::Rows rows(const Tensor& x) { return {x.const_data_ptr(), x.stride(0), x.
 
 // The kernel of rows longer than kKdaStepTokens serves these sizes on this device.
 bool has_prefill(const KdaStep& step) {
-  int major = 0, minor = 0;
-  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, step.q.get_device()));
-  C10_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, step.q.get_device()));
+  const c10::cuda::CUDAGuard guard(step.q.device());
   kernel::StepArguments a;
   a.dim = static_cast<int>(step.q.size(2));
   a.type = is_bf16(step.q) ? kernel::Type::bf16 : kernel::Type::fp32;
   a.lower_bound = static_cast<float>(step.lower_bound.value_or(0));
-  return kernel::prefill_supported(10 * major + minor, a);
+  return kernel::prefill_supported(a);
 }
 
 }  // namespace

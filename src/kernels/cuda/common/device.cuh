@@ -118,6 +118,15 @@ inline int multiprocessors() {
     return 0;
   return count;
 }
+// Its major and minor compute capability, as in sm_90.
+inline int device_capability() {
+  int device = 0, major = 0, minor = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess)
+    return 0;
+  return 10 * major + minor;
+}
 
 // Zeroes memory in the order of the stream.
 inline cudaError_t clear_async(void* memory, size_t bytes, cudaStream_t stream) {

@@ -57,7 +57,7 @@ template <class E>
 cudaError_t launch_range(const ForwardInputs& in, const Rows& rows, const float* state, const Workspace& workspace,
                          std::uint32_t* largest_of, cudaStream_t stream) {
   const std::size_t bytes = sizeof(std::uint32_t) * in.shape.sequences * in.shape.heads;
-  if (const cudaError_t error = clear(largest_of, bytes, stream); error != cudaSuccess) return error;
+  if (const cudaError_t error = clear_async(largest_of, bytes, stream); error != cudaSuccess) return error;
   if (in.shape.tokens == 0) return cudaSuccess;
   return launch(in.shape.dim == 64 ? range_kernel<64, E> : range_kernel<128, E>,
                 dim3(static_cast<unsigned>(most_chunks(in.shape) * in.shape.heads)), kThreads,

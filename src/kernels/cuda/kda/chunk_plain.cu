@@ -100,7 +100,7 @@ cudaError_t launch_plan(const ForwardInputs& in, int chunk_tokens, int* chunk_st
 
 ChunkPath chunk_path(const Shape& shape, Type type) {
   const bool fits = type == Type::bf16 && (shape.dim == 64 || shape.dim == 128);
-  return fits && hopper::device_capability() == 90 ? ChunkPath::hopper : ChunkPath::plain;
+  return fits && device_capability() == 90 ? ChunkPath::hopper : ChunkPath::plain;
 }
 
 // Enough for either form: which one runs depends on the type of the inputs too.

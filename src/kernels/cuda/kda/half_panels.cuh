@@ -67,15 +67,6 @@ __device__ __forceinline__ void store_matrices(uint32_t address, uint32_t a, uin
 __device__ __forceinline__ void store_shared_uint2(uint32_t address, uint2 x) {
   asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(x.x), "r"(x.y) : "memory");
 }
-inline cudaError_t clear(void* p, size_t bytes, cudaStream_t stream) { return cudaMemsetAsync(p, 0, bytes, stream); }
-// Major and minor compute capability of the current device, as in sm_90.
-inline int device_capability() {
-  int device = 0, major = 0, minor = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return 0;
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  return 10 * major + minor;
-}
 __device__ __forceinline__ void atomic_maximum(uint32_t* p, uint32_t x) { atomicMax(p, x); }
 __device__ __forceinline__ void atomic_sum(float* p, float x) { atomicAdd(p, x); }
 
@@ -151,8 +142,6 @@ inline void store_matrices(uint32_t address, uint32_t a, uint32_t b, uint32_t c,
     std::memcpy(shared_at(table[8 * matrix + lane / 4][0] + lane % 4 * 4), &words[matrix], 4);
 }
 inline void store_shared_uint2(uint32_t address, uint2 x) { *reinterpret_cast<uint2*>(shared_at(address)) = x; }
-inline cudaError_t clear(void* p, size_t bytes, cudaStream_t) { return std::memset(p, 0, bytes), cudaSuccess; }
-inline int device_capability() { return 90; }
 inline void atomic_maximum(uint32_t* p, uint32_t x) { *p = *p > x ? *p : x; }
 inline void atomic_sum(float* p, float x) { *p += x; }
 

@@ -41,8 +41,8 @@ Slabs cut(std::int64_t longest, int rows, int heads, const PrefillOptions& optio
 
 }  // namespace
 
-bool prefill_supported(int device_capability, const StepArguments& a) {
-  return device_capability == 90 && a.dim == prefill_detail::kDim && a.type == Type::bf16 && a.lower_bound < 0.f &&
+bool prefill_supported(const StepArguments& a) {
+  return device_capability() == 90 && a.dim == prefill_detail::kDim && a.type == Type::bf16 && a.lower_bound < 0.f &&
          a.lower_bound >= -5.f;
 }
 
@@ -53,7 +53,7 @@ std::size_t prefill_workspace_bytes(std::int64_t longest, int rows, int heads, c
 
 cudaError_t prefill(const StepArguments& a, std::int64_t longest, void* workspace, cudaStream_t stream,
                     const PrefillOptions& options) {
-  if (a.rows < 0 || a.rows > 65535 || a.heads <= 0 || a.commit || !prefill_supported(90, a) || longest < 0 ||
+  if (a.rows < 0 || a.rows > 65535 || a.heads <= 0 || a.commit || !prefill_supported(a) || longest < 0 ||
       options.segments < 0 || options.segments > prefill_detail::kMostSegments || options.state_blocks < 0 ||
       (options.segments > 0 && options.state_blocks > 0))
     return cudaErrorInvalidValue;

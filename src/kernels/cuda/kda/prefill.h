@@ -26,8 +26,8 @@
 
 namespace k3::cuda::kda {
 
-// Whether this device and these shapes have the kernels; otherwise the plain form serves.
-bool prefill_supported(int device_capability, const StepArguments& arguments);
+// Whether the current device and these shapes have the kernels; otherwise the plain form serves.
+bool prefill_supported(const StepArguments& arguments);
 struct PrefillOptions {
   std::int64_t slab_bytes = std::int64_t{1536} << 20;  // blocks between the two kernels at a time
   int segments = 0;      // one kernel after the other, the longest row of a slab in that many segments
