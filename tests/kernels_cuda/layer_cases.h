@@ -25,16 +25,6 @@ inline std::vector<double> normal_values(std::size_t count, unsigned seed, Type 
   return values;
 }
 
-inline bool on_hopper_gpu() {
-#ifdef K3_CUDA_EMULATOR
-  return true;
-#else
-  cudaDeviceProp properties;
-  REQUIRE_CUDA(cudaGetDeviceProperties(&properties, 0));
-  return properties.major == 9 && properties.minor == 0;
-#endif
-}
-
 // What the chunk form sees of a layer: convolution, SiLU, norms and gates in fp64, rounded to what its inputs hold.
 // Rows become sequences, also those without a slot (from a zero state and window).
 inline kda::oracle::Problem chunk_problem(const StepCase& c, const Inputs& in) {

@@ -100,15 +100,6 @@ bool factors_case(const StepCase& c) {
   return compare("state", states, want.state, 5e-3) && good;
 }
 
-bool on_hopper() {
-#ifdef K3_CUDA_EMULATOR
-  return true;
-#else
-  cudaDeviceProp properties;
-  REQUIRE_CUDA(cudaGetDeviceProperties(&properties, 0));
-  return properties.major == 9 && properties.minor == 0;
-#endif
-}
 // Twice, equal bit for bit, and against the oracle. What it wrote, for further comparison.
 struct Outcome {
   std::vector<double> y, state;
@@ -142,7 +133,7 @@ bool same(const std::vector<double>& a, const std::vector<double>& b) {  // bit 
 }
 // As planned, and with both kernels at the same time, whose result must not differ from one after the other.
 bool prefill_case(const StepCase& c, std::int64_t slab_bytes) {
-  if (!on_hopper()) return std::printf("    skipped: needs sm_90\n"), true;
+  if (!on_hopper_gpu()) return std::printf("    skipped: needs sm_90\n"), true;
   const Inputs in = make_inputs(c, 9);
   const Expected want = oracle(c, in);
   const auto run = [&](int segments, int state_blocks) {
@@ -190,7 +181,7 @@ Inputs make_memory(const StepCase& c, Memory memory) {
 // Against the oracle, and against the same prompt in one segment: both round the state they multiply to bf16, the split
 // one in other places. Rows too short to be split must not differ at all.
 bool split_case(const StepCase& c, Memory memory, int segments, double y_limit, double state_limit) {
-  if (!on_hopper()) return std::printf("    skipped: needs sm_90\n"), true;
+  if (!on_hopper_gpu()) return std::printf("    skipped: needs sm_90\n"), true;
   const Inputs in = make_memory(c, memory);
   const Expected want = oracle(c, in);
   const Outcome whole = run_prefill(c, in, want, {.segments = 1}, y_limit, state_limit),
@@ -213,7 +204,7 @@ bool split_case(const StepCase& c, Memory memory, int segments, double y_limit, 
 // A captured prefill does what the direct one did.
 bool graph_case(const StepCase& c, const kda::PrefillOptions& options) {
 #ifndef K3_CUDA_EMULATOR
-  if (!on_hopper()) return std::printf("    skipped: needs sm_90\n"), true;
+  if (!on_hopper_gpu()) return std::printf("    skipped: needs sm_90\n"), true;
   const Inputs in = make_memory(c, Memory::slow);
   const int longest = *std::max_element(c.lengths.begin(), c.lengths.end()), rows = static_cast<int>(c.lengths.size());
   Device direct(c, in), captured(c, in);

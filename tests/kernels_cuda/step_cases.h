@@ -1,10 +1,13 @@
 // Inputs of the fused token kernels, the layer of step.h's formula in fp64, and the device tensors of a call.
 #pragma once
 
+#include "kernels/cuda/common/device.cuh"  // device_capability
 #include "kernels/cuda/kda/step.h"
 #include "kernels_cuda/kda_cases.h"
 
 namespace k3::cuda::testing {
+
+inline bool on_hopper_gpu() { return device_capability() == 90; }
 
 struct StepCase {
   std::string name;

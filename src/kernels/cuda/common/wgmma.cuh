@@ -1,5 +1,5 @@
-// Warpgroup matrix products of sm_90a with A in registers and B in shared memory, bf16 in, fp32 sums. Encodings as
-// measured in kernels.md 8.4.
+// Warpgroup matrix products of sm_90a: A in registers or shared memory, B in shared memory, bf16 or fp16 in, fp32 sums.
+// Encodings as measured in kernels.md 8.4.
 //
 // B is a "panel": [rows][64] bf16, 128 bytes a row, 1024-byte aligned, the 16-byte piece p of row r at piece
 // p ^ (r % 8) (128-byte swizzle).
@@ -39,47 +39,85 @@ __device__ __forceinline__ void settle(float (&d)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+// The 16, 32 or 64 sums of an instruction: their places in its text, and d as its operands.
+#define K3_PLACES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define K3_PLACES_32 K3_PLACES_16 ", " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define K3_PLACES_64 K3_PLACES_32 ", " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define K3_SUMS_16 \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
+  "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+#define K3_SUMS_32 K3_SUMS_16, \
+  "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
+  "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+#define K3_SUMS_64 K3_SUMS_32, \
+  "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), \
+  "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), \
+  "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), \
+  "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+
 // d = [d +] kSign * a * b;  kAdd = 0 starts the sum. Operands in bf16, and in fp16.
 #define K3_WGMMA(name, types) \
-template <int kAdd, int kSign, int kAcross> \
-__device__ __forceinline__ void name(float (&d)[32], const uint32_t* a, uint64_t b) { \
-  asm volatile( \
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n" \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." types " {" \
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
-      "}, {%32, %33, %34, %35}, %36, add, 1, %38, %39;\n}\n" \
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), \
-        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), \
-        "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), \
-        "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]) \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd), "n"(kSign), "n"(kAcross) \
-      : "memory"); \
-} \
-template <int kAdd, int kSign, int kAcross> \
-__device__ __forceinline__ void name(float (&d)[64], const uint32_t* a, uint64_t b) { \
-  asm volatile( \
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %69, 0;\n" \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." types " {" \
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63" \
-      "}, {%64, %65, %66, %67}, %68, add, 1, %70, %71;\n}\n" \
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), \
-        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), \
-        "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), \
-        "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), \
-        "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), \
-        "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), \
-        "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), \
-        "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]) \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd), "n"(kSign), "n"(kAcross) \
-      : "memory"); \
-}
+  template <int kAdd, int kSign, int kAcross> \
+  __device__ __forceinline__ void name(float (&d)[32], const uint32_t* a, uint64_t b) { \
+    asm volatile( \
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n" \
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32." types " {" K3_PLACES_32 \
+        "}, {%32, %33, %34, %35}, %36, add, 1, %38, %39;\n}\n" \
+        : K3_SUMS_32 \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd), "n"(kSign), "n"(kAcross) \
+        : "memory"); \
+  } \
+  template <int kAdd, int kSign, int kAcross> \
+  __device__ __forceinline__ void name(float (&d)[64], const uint32_t* a, uint64_t b) { \
+    asm volatile( \
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %69, 0;\n" \
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32." types " {" K3_PLACES_64 \
+        "}, {%64, %65, %66, %67}, %68, add, 1, %70, %71;\n}\n" \
+        : K3_SUMS_64 \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd), "n"(kSign), "n"(kAcross) \
+        : "memory"); \
+  }
 K3_WGMMA(wgmma, "bf16.bf16")
 K3_WGMMA(wgmma_half, "f16.f16")
 #undef K3_WGMMA
+
+// The same in fp16 with both operands from panels, k along the rows of the left one.
+template <int kAdd, int kSign, int kAcross = 0>
+__device__ __forceinline__ void wgmma_half_rows(float (&d)[16], uint64_t a, uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %18, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {" K3_PLACES_16 "}, %16, %17, add, 1, %19, 0, %20;\n}\n"
+      : K3_SUMS_16
+      : "l"(a), "l"(b), "n"(kAdd), "n"(kSign), "n"(kAcross)
+      : "memory");
+}
+template <int kAdd, int kSign, int kAcross = 0>
+__device__ __forceinline__ void wgmma_half_rows(float (&d)[32], uint64_t a, uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" K3_PLACES_32 "}, %32, %33, add, 1, %35, 0, %36;\n}\n"
+      : K3_SUMS_32
+      : "l"(a), "l"(b), "n"(kAdd), "n"(kSign), "n"(kAcross)
+      : "memory");
+}
+template <int kAdd, int kSign, int kAcross = 0>
+__device__ __forceinline__ void wgmma_half_rows(float (&d)[64], uint64_t a, uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" K3_PLACES_64 "}, %64, %65, add, 1, %67, 0, %68;\n}\n"
+      : K3_SUMS_64
+      : "l"(a), "l"(b), "n"(kAdd), "n"(kSign), "n"(kAcross)
+      : "memory");
+}
+#undef K3_PLACES_16
+#undef K3_PLACES_32
+#undef K3_PLACES_64
+#undef K3_SUMS_16
+#undef K3_SUMS_32
+#undef K3_SUMS_64
 
 // Four 8 x 8 matrices, transposed on the way: on a token-major panel, exactly the order of the sums above for 16
 // tokens x 16 columns.

@@ -28,29 +28,29 @@ struct Fragments {  // of a left tile
     }
   }
 };
-template <class Right>
-__device__ __forceinline__ void add_tile(float (&sum)[4][4], const Fragments& left, float (&other_sum)[4][4],
-                                         const Fragments& other_left, Right right) {
+// add(n, k, b): product k of the columns n, with their fragment b.
+template <class Right, class Add>
+__device__ __forceinline__ void each_right(Right right, Add add) {
   const int lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
 #pragma unroll
   for (int k = 0; k < 2; ++k)
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
       const uint32_t b[2] = {right(8 * k + 2 * quad, n, group), right(8 * k + 2 * quad + 1, n, group)};
-      tensor_core_tf32(sum[n], left.a[k], b);
-      tensor_core_tf32(other_sum[n], other_left.a[k], b);
+      add(n, k, b);
     }
 }
 template <class Right>
+__device__ __forceinline__ void add_tile(float (&sum)[4][4], const Fragments& left, float (&other_sum)[4][4],
+                                         const Fragments& other_left, Right right) {
+  each_right(right, [&](int n, int k, const uint32_t(&b)[2]) {
+    tensor_core_tf32(sum[n], left.a[k], b);
+    tensor_core_tf32(other_sum[n], other_left.a[k], b);
+  });
+}
+template <class Right>
 __device__ __forceinline__ void add_tile(float (&sum)[4][4], const Fragments& left, Right right) {
-  const int lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
-#pragma unroll
-  for (int k = 0; k < 2; ++k)
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      const uint32_t b[2] = {right(8 * k + 2 * quad, n, group), right(8 * k + 2 * quad + 1, n, group)};
-      tensor_core_tf32(sum[n], left.a[k], b);
-    }
+  each_right(right, [&](int n, int k, const uint32_t(&b)[2]) { tensor_core_tf32(sum[n], left.a[k], b); });
 }
 __device__ __forceinline__ void scale_columns(float (&sum)[4][4], const float* factor) {  // factor: of this lane's keys
 #pragma unroll
