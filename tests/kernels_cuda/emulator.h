@@ -210,6 +210,7 @@ void tensor_core_16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t
 inline void tensor_core_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   tensor_core_16(d, a, b[0], b[1], bf16_element);
 }
+inline float fast_tanh(float x) { return std::tanh(x); }
 inline float fast_reciprocal(float x) { return 1.f / x; }
 inline float approximate_reciprocal(float x) { return 1.f / x; }
 inline float inverse_sqrt(float x) { return 1.f / std::sqrt(x); }
@@ -237,6 +238,12 @@ void copy_async_wait() {
 }
 inline void assume(bool) {}
 inline int opaque(int x) { return x; }
+inline uint32_t permute_bytes(uint32_t x, uint32_t y, uint32_t selector) {
+  const uint64_t bytes = static_cast<uint64_t>(y) << 32 | x;
+  uint32_t out = 0;
+  for (int i = 0; i < 4; ++i) out |= static_cast<uint32_t>(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+  return out;
+}
 template <int kThreads>
 void named_barrier_arrive(int id) {
   emulator::Named& barrier = emulator::block->named[id];
@@ -249,7 +256,6 @@ void named_barrier(int id) {
   named_barrier_arrive<kThreads>(id);
   while (barrier.generation == mine) emulator::yield();
 }
-inline void store_global(std::uintptr_t address, uint32_t word) { *reinterpret_cast<uint32_t*>(address) = word; }
 inline void store_release(uint32_t* p, uint32_t value) { *p = value; }
 // Kernels run one after another: a flag that is not there never comes.
 inline uint32_t load_acquire(const uint32_t* p) {

@@ -10,6 +10,7 @@
 int main(int argc, char** argv) {
   using namespace k3::cuda;
   std::vector<testing::Test> all;
+  testing::add_scalar_tests(all);
   testing::add_chunk_tests(all);
   testing::add_step_tests(all);
   testing::add_prefill_tests(all);

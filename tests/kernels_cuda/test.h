@@ -12,6 +12,7 @@ struct Test {
   bool small;  // quick enough for the emulator
   std::function<bool()> run;
 };
+void add_scalar_tests(std::vector<Test>& all);
 void add_chunk_tests(std::vector<Test>& all);
 void add_step_tests(std::vector<Test>& all);
 void add_prefill_tests(std::vector<Test>& all);

@@ -54,6 +54,11 @@ __device__ __forceinline__ int opaque(int x) {
   return x;
 }
 
+// Bytes of (x, y), of x 0 to 3 and of y 4 to 7, as the four nibbles of `selector` say.
+__device__ __forceinline__ uint32_t permute_bytes(uint32_t x, uint32_t y, uint32_t selector) {
+  return __byte_perm(x, y, selector);
+}
+
 // A barrier of kThreads threads of a block, whole warps; id 1 to 15. The second only arrives and goes on.
 template <int kThreads>
 __device__ __forceinline__ void named_barrier(int id) {
@@ -62,11 +67,6 @@ __device__ __forceinline__ void named_barrier(int id) {
 template <int kThreads>
 __device__ __forceinline__ void named_barrier_arrive(int id) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
-}
-
-// A word to an address computed as a number, of which the compiler would not know that it lies in memory.
-__device__ __forceinline__ void store_global(std::uintptr_t address, uint32_t word) {
-  asm volatile("st.global.u32 [%0], %1;" ::"l"(address), "r"(word));
 }
 
 // A flag in memory: what this thread has seen and written is visible to whoever sees the value by load_acquire().
@@ -81,6 +81,12 @@ __device__ __forceinline__ uint32_t load_acquire(const uint32_t* p) {
 __device__ __forceinline__ float fast_exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float fast_tanh(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
@@ -164,6 +170,9 @@ __device__ __forceinline__ float fast_exp(float x) { return fast_exp2(x * 1.4426
 __device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + fast_exp(-x)); }
 __device__ __forceinline__ float fast_sigmoid(float x) { return fast_reciprocal(1.f + fast_exp(-x)); }
 __device__ __forceinline__ float softplus(float x) { return x > 20.f ? x : log1pf(fast_exp(x)); }
+// x sigmoid(x) from h = x / 2, as h + h tanh h with one special function. Over all fp32 numbers (sm_90) the absolute error
+// is at most 1.1e-5, the relative one 1.4e-4 from x = -7 on (test silu-sweep).
+__device__ __forceinline__ float silu_of_half(float h) { return fmaf(h, fast_tanh(h), h); }
 
 // One value, widened to fp32 or rounded to the element type E (float or bf16).
 template <class E>

@@ -1,5 +1,6 @@
 // Copies of boxes of rows by the copy engine (sm_90): `rows` tokens of one head of a [tokens, heads, 128] bf16 tensor with
-// any strides (multiples of 16 bytes), into a dense [rows][128] tile in shared memory, 128-byte aligned. Tokens before
+// any strides (multiples of 16 bytes), into two panels [rows][64] in shared memory, one behind the other, 128-byte
+// aligned. Panels have the 128-byte swizzle: bits 4 to 6 of an address are exchanged by its bits 7 to 9. Tokens before
 // the tensor's start are zeros; the length is not known to the map, so that boxes must end inside the tensor.
 #pragma once
 
@@ -8,6 +9,9 @@
 #include "kernels/cuda/common/mbarrier.cuh"
 
 namespace k3::cuda {
+
+// Where 16-byte piece `piece` of the 128-byte row at `row` lies, relative to the row.
+__device__ __forceinline__ uint32_t swizzled_piece(uint32_t row, uint32_t piece) { return (piece ^ (row >> 7 & 7)) << 4; }
 
 #ifdef K3_CUDA_EMULATOR
 struct HeadMap {
@@ -20,11 +24,14 @@ inline cudaError_t make_head_map(HeadMap& map, const void* data, std::int64_t to
   map = {static_cast<const unsigned char*>(data), token_bytes, head_bytes, rows};
   return cudaSuccess;
 }
-inline void copy_head_in(uint32_t shared, const HeadMap& map, int head, int token, uint32_t barrier) {
+inline void copy_head_in(uint32_t shared, const HeadMap& map, int /*rows*/, int head, int token, uint32_t barrier) {
   for (int row = 0; row < map.rows; ++row)
-    if (token + row < 0) std::memset(shared_at(shared + row * 256), 0, 256);
-    else
-      std::memcpy(shared_at(shared + row * 256), map.data + (token + row) * map.token_bytes + head * map.head_bytes, 256);
+    for (uint32_t piece = 0; piece < 16; ++piece) {
+      const uint32_t place = shared + (piece / 8 * map.rows + row) * 128, to = place + swizzled_piece(place, piece % 8);
+      if (token + row < 0) std::memset(shared_at(to), 0, 16);
+      else
+        std::memcpy(shared_at(to), map.data + (token + row) * map.token_bytes + head * map.head_bytes + 16 * piece, 16);
+    }
   emulator::block->barriers.at(barrier).bytes -= map.rows * 256;
   emulator::block->barriers.at(barrier).settle();
 }
@@ -49,27 +56,31 @@ inline cudaError_t make_head_map(HeadMap& map, const void* data, std::int64_t to
   constexpr cuuint64_t kTokens = cuuint64_t{1} << 28;  // more than memory holds
   const cuuint64_t size[3] = {128, static_cast<cuuint64_t>(heads), kTokens},
                    stride[2] = {static_cast<cuuint64_t>(head_bytes), static_cast<cuuint64_t>(token_bytes)};
-  const cuuint32_t box[3] = {128, 1, static_cast<cuuint32_t>(rows)}, step[3] = {1, 1, 1};
+  const cuuint32_t box[3] = {64, 1, static_cast<cuuint32_t>(rows)}, step[3] = {1, 1, 1};
   const CUresult result =
       encode(&map.map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(data), size, stride, box, step,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
-// The map lies in a kernel's parameters (__grid_constant__). Reports 256 bytes a row to the barrier.
-__device__ __forceinline__ void copy_head_in(uint32_t shared, const HeadMap& map, int head, int token,
+// The map lies in a kernel's parameters (__grid_constant__); rows: as it was made. Reports 256 bytes a row to the barrier.
+__device__ __forceinline__ void copy_head_in(uint32_t shared, const HeadMap& map, int rows, int head, int token,
                                              uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
-          shared),
-      "l"(&map), "r"(barrier), "r"(0), "r"(head), "r"(token)
-      : "memory");
+#pragma unroll
+  for (int panel = 0; panel < 2; ++panel)
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
+            "r"(shared + panel * rows * 128),
+        "l"(&map), "r"(barrier), "r"(64 * panel), "r"(head), "r"(token)
+        : "memory");
 }
 // Asks the L2 for the same rows.
 __device__ __forceinline__ void prefetch_head(const HeadMap& map, int head, int token) {
-  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(&map), "r"(0), "r"(head),
-               "r"(token)
-               : "memory");
+#pragma unroll
+  for (int panel = 0; panel < 2; ++panel)
+    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(&map), "r"(64 * panel), "r"(head),
+                 "r"(token)
+                 : "memory");
 }
 #endif
 

@@ -61,6 +61,16 @@ __device__ __forceinline__ void settle(float (&d)[kCount]) {
 // d = [d +] kSign * a * b;  kAdd = 0 starts the sum. Operands in bf16, and in fp16.
 #define K3_WGMMA(name, types) \
   template <int kAdd, int kSign, int kAcross> \
+  __device__ __forceinline__ void name(float (&d)[16], const uint32_t* a, uint64_t b) { \
+    asm volatile( \
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %21, 0;\n" \
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32." types " {" K3_PLACES_16 \
+        "}, {%16, %17, %18, %19}, %20, add, 1, %22, %23;\n}\n" \
+        : K3_SUMS_16 \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd), "n"(kSign), "n"(kAcross) \
+        : "memory"); \
+  } \
+  template <int kAdd, int kSign, int kAcross> \
   __device__ __forceinline__ void name(float (&d)[32], const uint32_t* a, uint64_t b) { \
     asm volatile( \
         "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n" \

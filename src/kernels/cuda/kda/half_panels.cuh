@@ -10,8 +10,6 @@
 //   sums  [m][n], two tiles of n, to rows m: store_matrices(near(m0, n0))
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include "kernels/cuda/common/device.cuh"
 #include "kernels/cuda/common/fragments.cuh"
 #include "kernels/cuda/common/mbarrier.cuh"
@@ -35,34 +33,14 @@ __device__ __forceinline__ uint32_t far(uint32_t operand, int row0, int column0)
   return operand + panel_place(row0 + lane % 8 + lane / 16 * 8, column0 + lane / 8 % 2 * 8);
 }
 
-// Two fp16 values in one word, the first in the low half.
-__device__ __forceinline__ uint32_t half_pair(float low, float high) {
-  const __half2 pair = __floats2half2_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-__device__ __forceinline__ float2 both_halves(uint32_t pair) {
-  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
-}
-
 }  // namespace k3::cuda::kda::hopper
 
 #ifndef K3_CUDA_EMULATOR
 namespace k3::cuda::kda::hopper {
 
-__device__ __forceinline__ void tensor_core_half(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 __device__ __forceinline__ uint32_t multiply_halves(uint32_t x, uint32_t y) {
   const __half2 product = __hmul2(*reinterpret_cast<__half2*>(&x), *reinterpret_cast<__half2*>(&y));
   return *reinterpret_cast<const uint32_t*>(&product);
-}
-__device__ __forceinline__ void store_matrices(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
-               "r"(c), "r"(d)
-               : "memory");
 }
 __device__ __forceinline__ void store_shared_uint2(uint32_t address, uint2 x) {
   asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(x.x), "r"(x.y) : "memory");
@@ -74,23 +52,9 @@ __device__ __forceinline__ void atomic_sum(float* p, float x) { atomicAdd(p, x);
 #else
 namespace k3::cuda::kda::hopper {
 
-inline float half_of(uint32_t pair, int which) {
-  const float2 x = both_halves(pair);
-  return which ? x.y : x.x;
-}
-inline void tensor_core_half(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  tensor_core_16(d, a, b0, b1, half_of);
-}
 inline uint32_t multiply_halves(uint32_t x, uint32_t y) {
   const float2 a = both_halves(x), b = both_halves(y);
   return half_pair(a.x * b.x, a.y * b.y);
-}
-inline void store_matrices(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  const auto table = emulator::exchange({address});
-  const int lane = emulator::block->current % 32;
-  const uint32_t words[4] = {a, b, c, d};
-  for (int matrix = 0; matrix < 4; ++matrix)
-    std::memcpy(shared_at(table[8 * matrix + lane / 4][0] + lane % 4 * 4), &words[matrix], 4);
 }
 inline void store_shared_uint2(uint32_t address, uint2 x) { *reinterpret_cast<uint2*>(shared_at(address)) = x; }
 inline void atomic_maximum(uint32_t* p, uint32_t x) { *p = *p > x ? *p : x; }

@@ -1,11 +1,11 @@
 // The factor kernel of prefill.h: everything of a chunk of 64 tokens that does not depend on the state, from the raw
 // projections. Workers of eight warps, two a multiprocessor, each with 112 KB of shared memory and its own barriers,
-// walk over the chunks in the order of work_place(); per chunk
-//   1 convolution, SiLU, sums of squares, alpha = e^g                      a thread: two channels, 16 tokens
+// walk over the chunks in the order of WorkPlace; per chunk
+//   1 convolution, SiLU, sums of squares, gates                            a warp: 16 channels
 //   2 operands relative to the middle of 32 tokens (prefill_factors_channels.cuh); Qd and Kb leave for memory
-//   3 A and M, tile by tile; T_II = (I + L_II)^-1 of the four diagonal tiles   L = diag(beta) M
+//   3 A and M; T_II = (I + L_II)^-1 of the four diagonal tiles of 16 tokens     L = diag(beta) M
 //   4 W and U by block substitution, X_I = T_II diag(beta_I) (B_I - sum_J M_IJ X_J)    (prefill_factors_tiles.cuh)
-// Three barriers a chunk. In step 4 the copy engine already brings the raw rows of the next chunk, and the L2 was asked
+// Four barriers a chunk. In step 4 the copy engine already brings the raw rows of the next chunk, and the L2 was asked
 // for them in step 2; raw v follows when W of the chunk before has left its place. A block's flag (Slab::ready) is set
 // in step 3 of the chunk after it, when its writes have long ended.
 // Alone, the kernel runs two blocks of one worker on a multiprocessor; beside the state kernel one block of two, so
@@ -26,8 +26,8 @@ namespace {
 using namespace factors;
 
 // Threads of warps with little to do in step 3: one issues the copies of a finished block and sets its flag, one looks
-// for work. One of a warp with few operands announces the next chunk to the L2.
-inline constexpr int kIssuer = kThreads - 32, kFinder = kThreads - 33, kAnnouncer = 128;
+// for work. One announces the next chunk to the L2.
+inline constexpr int kIssuer = 160, kFinder = 128, kAnnouncer = 224;
 
 template <int kWorkers>
 __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
@@ -39,15 +39,16 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
   for (unsigned i = own_thread(); i < kPanel / 4; i += kThreads)
     reinterpret_cast<uint32_t*>(own_shared() + kScoresOut)[i] = 0;
   const auto works = [](unsigned i) -> Work& { return reinterpret_cast<Work*>(own_shared() + kWorks)[i]; };
+  const auto stride = [&]() -> WorkPlace& { return *reinterpret_cast<WorkPlace*>(&works(kRing)); };  // all workers
   const auto start = [&](const Work& w) {
     const unsigned thread = own_thread();
     unsigned char* shared = own_shared();
-    if (w.index < 0) return;
+    if (w.count == 0) return;
     if (w.count < kChunk) fetch(shared, a, w, thread);
     else fetch_boxes(shared_address(shared), a, maps, w, thread);
   };
   const auto signal = [&](const Work& w) {  // by the thread that issued the block's copies
-    if (!slab.ready || w.index < 0) return;
+    if (!slab.ready || w.count == 0) return;
     bulk_wait_written();
     store_release(slab.ready + w.flag, 1);
   };
@@ -55,9 +56,11 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
   if (own_thread() == 0) {
     const uint32_t address = shared_address(own_shared());
     const unsigned worker = own_worker() * gridDim.x + blockIdx.x;
-    works(kRing - 1).row = works(kRing - 1).index = -1;
-    find_work(works(0), works(kRing - 1), static_cast<int>(worker), workers, a, slab);
-    find_work(works(1), works(0), works(0).index + workers, workers, a, slab);
+    const WorkPlace step = stride() = work_place(slab, a.heads, workers);
+    works(kRing - 1).row = -1, works(kRing - 1).count = 1;
+    find_work(works(0), works(kRing - 1), work_place(slab, a.heads, static_cast<int>(worker)), step, a, slab);
+    works(kRing - 1).count = 0;
+    find_work(works(1), works(0), next_place(works(0).place, step, slab, a.heads), step, a, slab);
     barrier_init(address + kArrived, 1);
     barrier_init(address + kValuesArrived, 1);
     barrier_init_fence();
@@ -65,7 +68,7 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
   await_worker();
   start(works(0));
   unsigned turn = 0;
-  for (; works(turn).index >= 0; turn = (turn + 1) % kRing) {
+  for (; works(turn).count > 0; turn = (turn + 1) % kRing) {
     const auto work = [&]() -> const Work& { return works(turn); };
     const auto next = [&]() -> const Work& { return works((turn + 1) % kRing); };
     const bool boxes = work().count == kChunk;
@@ -83,16 +86,22 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
 
     // ---- 1
     const unsigned thread = own_thread();
-    const Place at(thread);
-    const int row0 = at.tile * kTile, count = max(0, min(kTile, work().count - row0));
-    const unsigned char *taps = shared + kTapsAt + at.channel * kTaps * 4,
-                        *raw = shared + row0 * kRowBytes + at.channel * 2;
     float logit = 0;  // of beta
     if (static_cast<int>(thread) < work().count)
-      logit = load1(at_raw(a.b, work().b) + static_cast<int>(thread) * static_cast<int>(a.b.token_stride));
+      logit = load1(static_cast<const __nv_bfloat16*>(a.b.data) + work().b +
+                    static_cast<int>(thread) * static_cast<int>(a.b.token_stride));
     const float speed_logit = a.a_log[work().head];
-    uint32_t q[kTile], k[kTile];
-    convolve(q, taps, raw + kRawQ);
+    const unsigned char* taps = shared + kTapsAt;
+    TileWords q[kTiles], k[kTiles];
+    GateWords g;
+    float squares[4] = {};
+    const auto keep = [](TileWords& to, const TileWords& x) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to[i / 2][i % 2] = x[i / 2][i % 2];
+    };
+    convolve(taps, shared_address(shared) + kRawQ, [&](int tile, const TileWords& x) {
+      keep(q[tile], x), add_squares<false>(squares, tile, x);
+    });
     if (thread == kIssuer) {
       bulk_wait_read<0>();  // W, U and A of the chunk before
       if (boxes) fetch_values(shared_address(shared), maps, work());
@@ -100,77 +109,66 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     if (thread < kChunk)
       reinterpret_cast<float*>(shared + kBeta)[thread] =
           static_cast<int>(thread) < work().count ? fast_sigmoid(logit) : 0.f;
-    convolve(k, taps + kDim * kTaps * 4, raw + kRawK);
-    float sums[2];
-    {
-      const int lane = static_cast<int>(own_thread() % 32);
-      sums[0] = sum_squares(q, k, lane), sums[1] = sum_squares(q + 8, k + 8, lane);
-    }
-    float2 alpha[kTile];
-    const float2 decay = gates(alpha, [&](int i) { return word_at(raw + kRawZ + i * kRowBytes); },
-                               *reinterpret_cast<const float2*>(shared + kBias + at.channel * 4),
-                               fast_exp(speed_logit), a.lower_bound, count);
+    convolve(taps + kDim * kTaps * 4, shared_address(shared) + kRawK, [&](int tile, const TileWords& x) {
+      keep(k[tile], x), add_squares<true>(squares, tile, x);
+    });
+    gates(g, shared_address(shared) + kRawZ, reinterpret_cast<const float*>(shared + kBias), fast_exp(speed_logit),
+          a.lower_bound, work().count);
     if (work().count < kChunk) {
       await_worker();
       if (own_thread() == 0) barrier_arrive(shared_address(shared) + kValuesArrived);  // its phases count the chunks
-      fetch_rows(shared + kRawV, a, work(), work().v, a.v, 2, own_thread());
+      fetch_rows(shared + kRawV, a, work(), a.v, 2, own_thread());
       copy_async_commit();
       copy_async_wait<0>();
     }
     barrier_wait(shared_address(shared) + kValuesArrived, parity);  // also: every warp is through step 4
-    if (work().count < kChunk || work().first) {
-      if (work().count == kChunk) patch_window(shared + kRawV, a, work(), 2, own_thread());
-      await_worker();
-    }
     {
       const Place at(own_thread());
-      unsigned char* shared = own_shared();
-      *reinterpret_cast<float2*>(shared + kTileDecay + (at.tile * kDim + at.channel) * 4) = decay;
-      float* squares = reinterpret_cast<float*>(shared + kSquares) + ((at.lane / 8 ^ 1) * 2 + at.warp % 2) * kChunk +
-                       at.tile * kTile + at.lane % 4 * 2 + at.lane / 4 % 2;
-      if (at.lane < 16) squares[0] = sums[0], squares[8] = sums[1];
-      const uint32_t values = shared_address(shared) + kValues + at.operand() + at.byte();
-      uint32_t v[kTile];
-      convolve(v, shared + kTapsAt + (2 * kDim + at.channel) * kTaps * 4,
-               shared + kRawV + at.tile * kTile * kRowBytes + at.channel * 2);
-#pragma unroll
-      for (int i = 0; i < kTile; ++i) put_token(values, i, v[i]);
+      float2* sums = reinterpret_cast<float2*>(shared + kSquares) + at.warp * kSquaresPitch +
+                     at.lane % 4 * kSquaresTile + at.token;
+      sums[0] = make_float2(squares[0], squares[1]), sums[8] = make_float2(squares[2], squares[3]);
+    }
+    if (work().first && work().count == kChunk) patch_window(shared + kRawV, a, work(), 2, own_thread());
+    await_worker();
+    {
+      const Place at(own_thread());
+      put_lengths(work().count);
+      put_tile_decays(g);
+      const uint32_t values = shared_address(own_shared()) + kValues + at.matrices(kPanel);
+      convolve(own_shared() + kTapsAt + 2 * kDim * kTaps * 4, shared_address(own_shared()) + kRawV,
+               [&](int tile, const TileWords& x) { store_tile(values + tile * kTilePanel, x); });
     }
     await_worker();
     if (own_thread() == kAnnouncer) announce(maps, next());
+    __syncwarp();
 
     // ---- 2
     {
-      const Place at(own_thread());
-      unsigned char* shared = own_shared();
-      const int which = at.lane / kTile, token = at.tile * kTile + at.lane % kTile;
-      const float* sums = reinterpret_cast<const float*>(shared + kSquares) + 2 * which * kChunk + token;
-      const float length = token < work().count ? inverse_sqrt(sums[0] + sums[kChunk] + 1e-6f) : 0.f;
-      reinterpret_cast<float*>(shared + kLengths)[(at.warp * kTile + at.lane % kTile) * 2 + which] =
-          which ? length : length * 0.08838834764831845f;
-      if (const int key = static_cast<int>(own_thread()) - kThreads + kDim; key >= 0) {  // the warps with few operands
-        const float* decays = reinterpret_cast<const float*>(shared + kTileDecay) + key;
-        reinterpret_cast<float*>(shared + kDecayOut)[key] =
-            decays[0] * decays[kDim] * decays[2 * kDim] * decays[3 * kDim];
-      }
-      __syncwarp();
-      put_operands(slab.blocks + work().block, q, k, alpha);
+      put_decay();
+      put_operands(slab.blocks + work().block, q, k, g);
     }
+    async_proxy_fence();
     await_worker();
 
     // ---- 3
     unsigned char* operands = own_shared();
     const uint32_t address = shared_address(operands);
-    if (const int warp = static_cast<int>(own_thread() / 32); warp < kTiles) {
-      multiply_tiles<true, 1>(operands, address, warp, warp);
+    if (own_thread() == kIssuer) {
+      signal(works((turn + kRing - 1) % kRing));
+      bulk_copy_out(slab.blocks + work().block + kDecayedQueries, address + kQueriesOut, 2 * kPanel);
+      bulk_commit();
+    }
+    __syncwarp();
+    if (const int warp = static_cast<int>(own_thread() / 32); warp < kWarps / 2) {
+      multiply_half<0>(operands, address);
       if (warp < 2) await_pair(warp), invert_diagonals(operands, warp);
-      else arrive_pair(warp - 2), multiply_tiles<false, 1>(operands, address, 2 * warp - 3, 2 * warp - 4);
-    } else if (warp < kTiles + 2) {
-      multiply_tiles<false, 2>(operands, address, warp - 2, 0);
     } else {
-      if (own_thread() == kIssuer) signal(works((turn + kRing - 1) % kRing));
+      multiply_half<1>(operands, address);
+      if (own_thread() == kIssuer) bulk_wait_read<0>();  // Qd, in the place of the next raw rows
       if (own_thread() == kFinder)
-        find_work(works((turn + 2) % kRing), next(), next().index + workers, workers, a, slab);
+        find_work(works((turn + 2) % kRing), next(), next_place(next().place, stride(), slab, a.heads), stride(), a,
+                  slab);
+      __syncwarp();
     }
     async_proxy_fence();
     await_worker();
@@ -213,7 +211,8 @@ bool reachable(const StepArguments& a, const Slab& slab) {
 }  // namespace
 
 cudaError_t launch_factors(const StepArguments& a, const Slab& slab, cudaStream_t stream) {
-  const std::int64_t works = work_count(slab, a.rows, a.heads);
+  const std::int64_t works =
+      static_cast<std::int64_t>(work_turns(slab, a.rows, a.heads)) * turn_lines(slab, a.heads) * slab.chunks;
   if (!reachable(a, slab) || works > std::numeric_limits<int>::max() / 2) return cudaErrorInvalidValue;
   InputMaps maps;
   const auto map = [&](HeadMap& to, const Rows& raw, int rows) {

@@ -1,43 +1,99 @@
-// The elementwise part of the factor kernel (prefill_factors.cu). A thread owns two channels of one tile of 16 tokens
-// and walks along the tokens: convolution, SiLU and gates need no exchange, decays are running products.
-// alpha = e^g. Two tiles make a half of the chunk, whose middle is the reference of its operands. With
-// D_i = alpha_0 ... alpha_i inside the thread's tile, E_i = alpha_(i+1) ... alpha_15 and the tile's decay d = D_15:
-//   a half's first tile     rows q D / d, rows k D / d (factors <= 2^115.4), same k E (<= 1)
-//   its second tile         rows q D, rows k D (<= 1), same k E / d (<= 2^115.4)
-//   the first half          end k: k decayed to the middle of the second half (<= 1)
+// The elementwise part of the factor kernel (prefill_factors.cu). A warp owns 16 channels of all 64 tokens, in the
+// places of tensor core sums: of a tile of 16 tokens and a piece of 8 channels, lane l has tokens l / 4 and l / 4 + 8,
+// channels 2 (l % 4) and the next. Sums along tokens are tensor core products as well:
+//   convolution  x[t] . taps: the rows of raw tokens t - 3 + {0, 1} and {2, 3}, as ldmatrix finds them, times
+//                [diag(tap 0); diag(tap 1)] and [diag(tap 2); diag(tap 3)]; taps in two bf16 terms (2^-14 of a tap lost)
+//   |q|^2, |k|^2 squares times columns of ones, |k|^2 with the rest of its squares
+//   gates        H, sums of g = log2 alpha inside a tile, from g in fp16 times a triangle of ones: the error of a gate is
+//                2^-12 of it, half of a rounding of its bf16 logit at most
+// Two tiles make a half of the chunk; the end of its first tile is the reference of its operands:
+//   a half's first tile     H = - sum of g behind the token:   rows q 2^H, k 2^H (factors <= 2^108.3), same k 2^-H (<= 1)
+//   its second tile         H = sum of g up to the token:      rows q 2^H, k 2^H (<= 1), same k 2^-H (<= 2^115.4)
+//   the first half          end k: k decayed to the reference of the second half (<= 1)
 #pragma once
 
+#include "kernels/cuda/common/fragments.cuh"
+#include "kernels/cuda/common/wgmma.cuh"
 #include "kernels/cuda/kda/prefill_factors_work.cuh"
 
 namespace k3::cuda::kda::prefill_detail::factors {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 
-__device__ __forceinline__ uint32_t word_at(const unsigned char* p) { return *reinterpret_cast<const uint32_t*>(p); }
+// A lane's part of its warp's 16 channels.
+struct Place {
+  int warp, lane, token, channel;  // of a tile: the first of two tokens, 8 apart; of a piece: the first of two channels
+  __device__ __forceinline__ explicit Place(unsigned thread)
+      : warp(static_cast<int>(thread / 32)), lane(static_cast<int>(thread % 32)), token(lane / 4),
+        channel(2 * (lane % 4)) {}
+  // Of the 16-byte row that the lane gives when a tile [16][16] of an operand [.][128] of two panels is loaded or stored
+  // as four matrices; panel_bytes: from one panel to the other.
+  __device__ __forceinline__ int matrices(int panel_bytes) const {
+    return warp / 4 * panel_bytes + panel_offset(lane % 16, warp % 4 * 32 + lane / 16 * 16);
+  }
+};
+using TileWords = uint32_t[2][2];  // bf16 pairs of channels, [piece][token, 8 tokens on]
 
-// x sigmoid(x), from kSlope x: kSlope x / (kSlope (1 + e^-x)).
-inline constexpr float kSlope = -kLog2E;
-__device__ __forceinline__ float silu(float x) {
-  return x * approximate_reciprocal(fmaf(kSlope, fast_exp2(x), kSlope));
-}
-
-// Convolution and SiLU of kTile tokens; raw: the pair of channels three tokens before the first.
-__device__ __forceinline__ void convolve(uint32_t (&out)[kTile], const unsigned char* taps, const unsigned char* raw) {
-  float4 first = *reinterpret_cast<const float4*>(taps), second = *reinterpret_cast<const float4*>(taps + 16);
-  first.x *= kSlope, first.y *= kSlope, first.z *= kSlope, first.w *= kSlope;
-  second.x *= kSlope, second.y *= kSlope, second.z *= kSlope, second.w *= kSlope;
-  const auto token = [&](int i) { return both(word_at(raw + i * kRowBytes)); };
-  float2 x0 = token(0), x1 = token(1), x2 = token(2);
+// ---- convolution
+// Half of the taps of the warp's channels as right operands, cut into two bf16 terms: [term][piece][tap].
+struct TapOperands {
+  uint32_t words[2][2][kTaps];
+  __device__ __forceinline__ TapOperands(const unsigned char* taps, int lane) {
+    const int channel = lane / 4;  // the column; rows 2 (lane % 4) and the next
+    const uint32_t upper_half = lane % 4 != channel / 2 ? 0x4444u : channel % 2 ? 0x3244u : 0x4432u;
 #pragma unroll
-  for (int i = 0; i < kTile; ++i) {
-    const float2 x3 = token(i + 3);
-    const float left = silu(first.x * x0.x + first.y * x1.x + first.z * x2.x + first.w * x3.x);
-    const float right = silu(second.x * x0.y + second.y * x1.y + second.z * x2.y + second.w * x3.y);
-    out[i] = bf16_pair(left, right);
-    x0 = x1, x1 = x2, x2 = x3;
+    for (int piece = 0; piece < 2; ++piece) {
+      const float4 four = *reinterpret_cast<const float4*>(taps + (8 * piece + channel) * kTaps * 4);
+      const float tap[kTaps] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+      for (int i = 0; i < kTaps; ++i) {
+        const float x = 0.5f * tap[i], rest = x - from_bits(bits_of(x) & 0xffff0000u);
+        words[0][piece][i] = permute_bytes(bits_of(x), 0, upper_half);
+        words[1][piece][i] = permute_bytes(bits_of(rest), 0, upper_half);
+      }
+    }
+  }
+};
+// Convolution and SiLU of the warp's channels: put(tile, words). raw: the two panels of kRawRows raw rows.
+template <class Put>
+__device__ __forceinline__ void convolve(const unsigned char* taps, uint32_t raw, Put put) {
+  const Place at(own_thread());
+  const TapOperands operands(taps + 16 * at.warp * kTaps * 4, at.lane);
+  uint32_t address[2][2];  // [piece][taps 0, 1 or 2, 3]
+#pragma unroll
+  for (int pair = 0; pair < 2; ++pair) {
+    const uint32_t row = raw + at.warp / 4 * kRawPanel + (at.lane % 16 + at.lane / 16 + 2 * pair) * 128;
+#pragma unroll
+    for (int piece = 0; piece < 2; ++piece) address[piece][pair] = row + swizzled_piece(row, at.warp % 4 * 2 + piece);
+  }
+  const auto multiply = [&](int tile, float (&sum)[2][4]) {
+    uint32_t x[2][2][4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) load_matrices(x[i % 2][i / 2], address[i % 2][i / 2] + tile * kTilePanel);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) sum[e / 4][e % 4] = 0.f;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {  // the rest first
+      const int piece = i % 2, pair = i / 2 % 2;
+      const uint32_t* word = operands.words[1 - i / 4][piece] + 2 * pair;
+      tensor_core_bf16(sum[piece], x[piece][pair], {word[0], word[1]});
+    }
+  };
+  float sums[2][2][4];  // a tile's products run under the SiLU of the tile before
+  multiply(0, sums[0]);
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    if (tile + 1 < kTiles) multiply(tile + 1, sums[(tile + 1) % 2]);
+    const float(&sum)[2][4] = sums[tile % 2];
+    TileWords out;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      out[i / 2][i % 2] = bf16_pair(silu_of_half(sum[i / 2][i % 2 * 2]), silu_of_half(sum[i / 2][i % 2 * 2 + 1]));
+    put(tile, out);
   }
 }
 
+// ---- sums of squares
 // x^2 of both channels, rounded, and what the rounding lost.
 __device__ __forceinline__ uint32_t square(uint32_t x) {
 #ifdef K3_CUDA_EMULATOR
@@ -57,126 +113,195 @@ __device__ __forceinline__ uint32_t square_rest(uint32_t x, uint32_t square) {
   return y;
 #endif
 }
-// |q|^2 and |k|^2 of eight tokens over the warp's 64 channels: products with matrices that have a column of ones at the
-// token add groups of eight channels, |k|^2 with the rest of its squares. Lane l ends with token 2 (l % 4) + l / 4 % 2,
-// of k where l / 8 % 2 = 0 and of q where it is 1.
-__device__ __forceinline__ float sum_squares(const uint32_t* q, const uint32_t* k, int lane) {
-  float sum[4] = {};
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const uint32_t ones = lane / 4 == i ? 0x3f803f80u : 0u, y = square(k[i]);
-    tensor_core_bf16(sum, {y, square(q[i]), square_rest(k[i], y), 0}, {ones, ones});
-  }
-  const bool odd = lane & 4, queries = lane & 8;
-  const auto fold = [](float left, float right, bool upper, int step) {
-    return (upper ? right : left) + shuffle_xor(upper ? left : right, step);
-  };
-  const float x = fold(fold(sum[0], sum[1], odd, 4), fold(sum[2], sum[3], odd, 4), queries, 8);
-  return x + shuffle_xor(x, 16);
+// Adds a tile's squares to sums whose column 2 tile is |k|^2 and 2 tile + 1 is |q|^2: lane l ends with those of tile
+// l % 4 at its two tokens, as (k, q, k 8 tokens on, q 8 tokens on).
+template <bool kKeys>
+__device__ __forceinline__ void add_squares(float (&sums)[4], int tile, const TileWords& x) {
+  const uint32_t ones = Place(own_thread()).token == 2 * tile + (kKeys ? 0 : 1) ? 0x3f803f80u : 0u;
+  const uint32_t y[4] = {square(x[0][0]), square(x[0][1]), square(x[1][0]), square(x[1][1])};
+  tensor_core_bf16(sums, y, {ones, ones});
+  if constexpr (kKeys)
+    tensor_core_bf16(sums, {square_rest(x[0][0], y[0]), square_rest(x[0][1], y[1]), square_rest(x[1][0], y[2]),
+                            square_rest(x[1][1], y[3])},
+                     {ones, ones});
 }
-
-// alpha of kTile tokens; z(i) is the pair of decay logits. Returns their product.
-template <class Logits>
-__device__ __forceinline__ float2 gates(float2 (&alpha)[kTile], Logits z, float2 bias, float speed, float bound,
-                                        int count) {
-  const float slope = -kLog2E * speed, inverse_bound = approximate_reciprocal(kLog2E * bound);
-  const float2 shift = make_float2(slope * bias.x, slope * bias.y);
-  const auto decay_of = [&](float x) {  // 2^(log2 e bound / (1 + 2^x))
-    return fast_exp2(approximate_reciprocal(fmaf(inverse_bound, fast_exp2(x), inverse_bound)));
-  };
-#pragma unroll
-  for (int i = 0; i < kTile; ++i) {
-    const float2 logit = both(z(i));
-    alpha[i] = make_float2(decay_of(fmaf(slope, logit.x, shift.x)), decay_of(fmaf(slope, logit.y, shift.y)));
-  }
-  if (count < kTile) {
-#pragma unroll
-    for (int i = 0; i < kTile; ++i)
-      if (i >= count) alpha[i] = make_float2(1.f, 1.f);
-  }
-  float2 part[4];  // four chains, not one
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    part[i] = alpha[i];
-#pragma unroll
-    for (int j = i + 4; j < kTile; j += 4) part[i].x *= alpha[j].x, part[i].y *= alpha[j].y;
-  }
-  return make_float2((part[0].x * part[1].x) * (part[2].x * part[3].x),
-                     (part[0].y * part[1].y) * (part[2].y * part[3].y));
-}
-
-// Token i of the thread's, whose channels lie at `place` for its first: of an operand in shared memory, and in memory.
-// Both start at multiples of 128 bytes, so that the 128-byte swizzle is one exclusive or.
-__device__ __forceinline__ void put_token(uint32_t place, int i, uint32_t word) {
-  store_shared((place ^ ((i & 7) << 4)) + i * 128, word);
-}
-__device__ __forceinline__ void put_token(unsigned char* place, int i, uint32_t word) {
-  store_global((reinterpret_cast<std::uintptr_t>(place) ^ ((i & 7) << 4)) + i * 128, word);
-}
-
-__device__ __forceinline__ float2 times(float2 x, float2 y) { return make_float2(x.x * y.x, x.y * y.y); }
-
-// Writes the operands of the thread's channels and tile; Qd and Kb go to memory. kLengths holds (|q|^-1 dim^-1/2,
-// |k|^-1) of the warp's tokens.
-__device__ __forceinline__ void put_operands(unsigned char* block, const uint32_t (&q)[kTile],
-                                             const uint32_t (&k)[kTile], const float2 (&alpha)[kTile]) {
-  const auto tile_decay = [](int tile) {
-    const unsigned char* decays = own_shared() + kTileDecay + Place(own_thread()).channel * 4;
-    return *reinterpret_cast<const float2*>(decays + tile * kDim * 4);
-  };
-  const float2 one = make_float2(1.f, 1.f);
-  float2 x[kTile], up;
-  {
-    const Place at(own_thread());
-    const uint32_t rows = shared_address(own_shared()) + at.operand() + at.byte();
-    unsigned char* queries = block + kDecayedQueries + at.operand() + at.byte();
-    const float2* lengths = reinterpret_cast<const float2*>(own_shared() + kLengths) + at.warp * kTile;
-    const float2 whole = tile_decay(at.tile);
-    up = make_float2(approximate_reciprocal(whole.x), approximate_reciprocal(whole.y));
-    float2 before = tile_decay(0), d = at.tile % 2 ? one : up;
-    if (at.tile >= 2) before = times(before, times(tile_decay(1), tile_decay(2)));
-    float2 length_of[8];
-#pragma unroll
-    for (int i = 0; i < kTile; ++i) {
-      if (i % 8 == 0) {
-#pragma unroll
-        for (int ahead = 0; ahead < 8; ++ahead) length_of[ahead] = lengths[i + ahead];
-      }
-      const float2 length = length_of[i % 8];
-      d = times(d, alpha[i]);
-      const float2 qx = both(q[i]), kx = both(k[i]);
-      const float2 row = make_float2(qx.x * (length.x * d.x), qx.y * (length.x * d.y));
-      x[i] = make_float2(kx.x * length.y, kx.y * length.y);
-      put_token(rows + kRowsQ, i, bf16_pair(row.x, row.y));
-      put_token(rows + kRowsK, i, bf16_pair(x[i].x * d.x, x[i].y * d.y));
-      put_token(queries, i, bf16_pair(row.x * before.x, row.y * before.y));
-    }
-  }
+// (|k|^-1, |q|^-1 dim^-1/2) of the warp's eight tokens to kLengths, zeros behind the last token; four lanes a token add
+// the sums of two warps each.
+__device__ __forceinline__ void put_lengths(int count) {
   const Place at(own_thread());
-  const uint32_t shared = shared_address(own_shared()), same = shared + kSameKeys + at.operand() + at.byte();
-  float2 e = one;
-  const auto backwards = [&](auto put) {
+  const int token = 8 * at.warp + at.token;
+  const float2* sums = reinterpret_cast<const float2*>(own_shared() + kSquares) + at.lane % 4 * 2 * kSquaresPitch +
+                       token / kTile * kSquaresTile + token % kTile;
+  float2 sum = make_float2(sums[0].x + sums[kSquaresPitch].x, sums[0].y + sums[kSquaresPitch].y);
 #pragma unroll
-    for (int i = kTile - 1; i >= 0; --i) {
-      x[i] = times(x[i], e), e = times(e, alpha[i]);
-      put_token(same, i, put(x[i]));
-    }
-  };
-  if (at.tile % 2) backwards([&](float2 k) { return bf16_pair(k.x * up.x, k.y * up.y); });
-  else backwards([](float2 k) { return bf16_pair(k.x, k.y); });
-  if (at.tile < 2) {
-    const uint32_t end = shared + kEndKeys + at.channel / 64 * kTileBytes + at.tile * kTilePanel + at.byte();
-    const float2 middle = at.tile ? tile_decay(2) : times(tile_decay(1), tile_decay(2));
+  for (int step = 1; step <= 2; step *= 2) sum.x += shuffle_xor(sum.x, step), sum.y += shuffle_xor(sum.y, step);
+  const float2 length = make_float2(inverse_sqrt(sum.x + 1e-6f), 0.08838834764831845f * inverse_sqrt(sum.y + 1e-6f));
+  if (at.lane % 4 == 0)
+    reinterpret_cast<float2*>(own_shared() + kLengths)[token] = token < count ? length : make_float2(0.f, 0.f);
+}
+
+// ---- gates
+// kGateScale g as fp16 right operands: [tile][piece][tokens 0 to 7, 8 to 15], a lane has tokens 2 (lane % 4) and the next
+// of channel lane / 4. The bound of -5 keeps them below 2^14.9; the scale takes small gates off fp16's subnormals.
+using GateWords = uint32_t[kTiles][2][2];
+inline constexpr float kGateScale = 4096.f;
+inline constexpr uint32_t kScaledOnes = 0x0c000c00u, kMinusScaledOnes = 0x8c008c00u;  // fp16 pairs of +- 1 / kGateScale
+
+// logits: the two panels of raw rows; bias of all channels.
+__device__ __forceinline__ void gates(GateWords& g, uint32_t logits, const float* bias, float speed, float bound,
+                                      int count) {
+  const Place at(own_thread());
+  const float slope = -kLog2E * speed, inverse_bound = approximate_reciprocal(kGateScale * kLog2E * bound);
+  const uint32_t row = logits + at.warp / 4 * kPanel + at.lane % 16 * 128,
+                 address = row + swizzled_piece(row, at.warp % 4 * 2 + at.lane / 16);
+  const float shift[2] = {slope * bias[16 * at.warp + at.token], slope * bias[16 * at.warp + 8 + at.token]};
+  uint32_t words[kTiles][4];
 #pragma unroll
-    for (int i = 0; i < kTile; ++i) {
-      x[i] = times(x[i], middle);
-      put_token(end, i, bf16_pair(x[i].x, x[i].y));
+  for (int tile = 0; tile < kTiles; ++tile) load_transposed(words[tile], address + tile * kTilePanel);
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int piece = 0; piece < 2; ++piece) {
+      const auto gate = [&](float logit) {  // bound / (1 + e^-x)
+        return approximate_reciprocal(fmaf(inverse_bound, fast_exp2(fmaf(slope, logit, shift[piece])), inverse_bound));
+      };
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float2 logit = both(words[tile][2 * piece + half]);
+        g[tile][piece][half] = half_pair(gate(logit.x), gate(logit.y));
+      }
     }
   }
-  const float2 rest = at.tile < 3 ? tile_decay(3) : one;
-  unsigned char* restored = block + kRestoredKeys + at.operand() + at.byte();
+  if (count < kChunk) {
 #pragma unroll
-  for (int i = 0; i < kTile; ++i) put_token(restored, i, bf16_pair(x[i].x * rest.x, x[i].y * rest.y));
+    for (int tile = 0; tile < kTiles; ++tile)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int left = count - (tile * kTile + 8 * half + at.channel);  // tokens from the lane's first on
+        const uint32_t mask = left <= 0 ? 0u : left == 1 ? 0xffffu : 0xffffffffu;
+        g[tile][0][half] &= mask, g[tile][1][half] &= mask;
+      }
+  }
+}
+// The decay of every tile and channel of the warp, to kTileDecay.
+__device__ __forceinline__ void put_tile_decays(const GateWords& g) {
+  const Place at(own_thread());
+  float sum[4] = {};  // row tile + 4 piece
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile)
+#pragma unroll
+    for (int piece = 0; piece < 2; ++piece) {
+      const uint32_t ones = at.token == tile + 4 * piece ? kScaledOnes : 0u;
+      tensor_core_half(sum, {ones, 0, ones, 0}, g[tile][piece][0], g[tile][piece][1]);
+    }
+  float* decays = reinterpret_cast<float*>(own_shared() + kTileDecay);
+  *reinterpret_cast<float2*>(decays + at.token % 4 * kDecayPitch + 16 * at.warp + at.token / 4 * 8 + at.channel) =
+      make_float2(fast_exp2(sum[0]), fast_exp2(sum[1]));
+}
+// The chunk's decay of the warp's channels, to the block's part that leaves with A.
+__device__ __forceinline__ void put_decay() {
+  const Place at(own_thread());
+  if (at.lane >= kTile) return;
+  const int channel = 16 * at.warp + at.lane;
+  const float* decays = reinterpret_cast<const float*>(own_shared() + kTileDecay) + channel;
+  reinterpret_cast<float*>(own_shared() + kDecayOut)[channel] =
+      decays[0] * decays[kDecayPitch] * decays[2 * kDecayPitch] * decays[3 * kDecayPitch];
+}
+// H of a tile, [piece][of sums].
+__device__ __forceinline__ void sum_gates(float (&H)[2][4], const uint32_t (&g)[2][2], bool second, int lane) {
+  const int row = lane / 4, column = 2 * (lane % 4);
+  const uint32_t ones = second ? kScaledOnes : kMinusScaledOnes;
+  // Columns up to the row, or behind it, in the two diagonal quarters.
+  const uint32_t up_to = column + 1 <= row ? 0xffffffffu : column == row ? 0xffffu : 0u;
+  const uint32_t triangle = ones & (second ? up_to : ~up_to);
+#pragma unroll
+  for (int piece = 0; piece < 2; ++piece) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) H[piece][e] = 0.f;
+    tensor_core_half(H[piece], {triangle, second ? ones : 0u, second ? 0u : ones, triangle}, g[piece][0], g[piece][1]);
+  }
+}
+
+// ---- operands
+__device__ __forceinline__ float2 times(float2 x, float2 y) { return make_float2(x.x * y.x, x.y * y.y); }
+__device__ __forceinline__ float2 times(float2 x, float y) { return make_float2(x.x * y, x.y * y); }
+__device__ __forceinline__ uint32_t rounded(float2 x) { return bf16_pair(x.x, x.y); }
+__device__ __forceinline__ void store_tile(uint32_t address, const TileWords& x) {
+  store_matrices(address, x[0][0], x[0][1], x[1][0], x[1][1]);
+}
+
+// What a tile's elements become.
+struct TileOperands {
+  TileWords rows_q, rows_k, same, end, queries, restored;
+};
+// decay: of the tiles, for this piece.
+__device__ __forceinline__ void make_operands(TileOperands& out, int tile, int piece, const TileWords& q,
+                                              const TileWords& k, const float (&H)[4], const float2 (&length)[2],
+                                              const float2 (&decay)[kTiles]) {
+  const float2 before = tile < 2 ? decay[0] : times(times(decay[0], decay[1]), decay[2]);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float h0 = H[2 * half], h1 = H[2 * half + 1];
+    const float2 up = make_float2(fast_exp2(h0), fast_exp2(h1)), down = make_float2(fast_exp2(-h0), fast_exp2(-h1));
+    const float2 row = times(both(q[piece][half]), times(up, length[half].y)),
+                 x = times(both(k[piece][half]), length[half].x);
+    float2 key = times(x, down);
+    out.rows_q[piece][half] = rounded(row);
+    out.rows_k[piece][half] = rounded(times(x, up));
+    out.queries[piece][half] = rounded(times(row, before));
+    out.same[piece][half] = rounded(key);
+    if (tile == 1) key = times(key, decay[1]);  // first: 2^-H may be large where the decay of the tile is tiny
+    if (tile < 2) {
+      const float2 middle = tile == 0 ? times(decay[1], decay[2]) : decay[2];
+      out.end[piece][half] = rounded(times(key, middle));
+      out.restored[piece][half] = rounded(times(key, times(middle, decay[3])));
+    } else {
+      out.restored[piece][half] = rounded(times(key, decay[3]));
+    }
+  }
+}
+// The operands of the warp's channels; Kb goes through its staging place to memory, a tile later.
+__device__ __forceinline__ void put_operands(unsigned char* block, const TileWords (&q)[kTiles],
+                                             const TileWords (&k)[kTiles], const GateWords& g) {
+  const Place at(own_thread());
+  const float* decays = reinterpret_cast<const float*>(own_shared() + kTileDecay) + 16 * at.warp + at.channel;
+  const float2* lengths = reinterpret_cast<const float2*>(own_shared() + kLengths) + at.token;
+  float2 decay[2][kTiles];
+#pragma unroll
+  for (int i = 0; i < 2 * kTiles; ++i)
+    decay[i % 2][i / 2] = *reinterpret_cast<const float2*>(decays + i / 2 * kDecayPitch + i % 2 * 8);
+  const uint32_t shared = shared_address(own_shared()), operand = shared + at.matrices(kPanel),
+                 first = shared + kFirstKeys + at.matrices(kTileBytes), staging = shared + kStaging + at.warp * kSmallTile,
+                 small = staging + small_offset(at.lane % 16, at.lane / 16 * 16);
+  const int row = at.lane / 2, byte = at.lane % 2 * 16;
+  const uint32_t from = staging + small_offset(row, byte);
+  unsigned char* to = block + kRestoredKeys + at.warp / 4 * kPanel + panel_offset(row, at.warp % 4 * 32 + byte);
+  const auto store_staged = [&](int tile) {
+    *reinterpret_cast<uint4*>(to + tile * kTilePanel) = load_shared_uint4(from);
+  };
+  float H[2][2][4];
+  sum_gates(H[0], g[0], false, at.lane);
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    if (tile + 1 < kTiles) sum_gates(H[(tile + 1) % 2], g[tile + 1], (tile + 1) % 2, at.lane);
+    const float2 length[2] = {lengths[tile * kTile], lengths[tile * kTile + 8]};
+    TileOperands out;
+#pragma unroll
+    for (int piece = 0; piece < 2; ++piece)
+      make_operands(out, tile, piece, q[tile], k[tile], H[tile % 2][piece], length, decay[piece]);
+    if (tile > 0) {
+      store_staged(tile - 1);
+      __syncwarp();
+    }
+    store_tile(small, out.restored);
+    store_tile(operand + kQueriesOut + tile * kTilePanel, out.queries);
+    store_tile(operand + kRowsQ + tile * kTilePanel, out.rows_q);
+    store_tile(operand + kRowsK + tile * kTilePanel, out.rows_k);
+    store_tile((tile < 2 ? first : operand + kLowerKeys) + tile * kTilePanel, out.same);
+    if (tile < 2) store_tile(operand + kLowerKeys + tile * kTilePanel, out.end);
+    __syncwarp();
+  }
+  store_staged(kTiles - 1);
 }
 
 }  // namespace k3::cuda::kda::prefill_detail::factors

@@ -1,5 +1,5 @@
-// The tensor core half of the factor kernel (prefill_factors.cu): tiles of A and M, the inverses on the diagonal, W and
-// U by block substitution. Products are m16n8k16 of bf16 with fp32 sums.
+// The tensor core half of the factor kernel (prefill_factors.cu): A and M, the inverses on the diagonal, W and U by block
+// substitution. Products of bf16 with fp32 sums: A and M by wgmma, the substitution by m16n8k16.
 #pragma once
 
 #include "kernels/cuda/common/fragments.cuh"
@@ -12,72 +12,83 @@ namespace k3::cuda::kda::prefill_detail::factors {
 __device__ __forceinline__ constexpr int tile_below(int row, int column) {
   return column == 0 ? row - 1 : column == 1 ? row + 1 : 5;
 }
-// Byte `byte` of row `row` of a [16][16] bf16 tile: eight rows of one half lie in eight different 16-byte columns.
-__device__ __forceinline__ int small_offset(int row, int byte) { return row * 32 + (byte ^ ((row >> 2 & 1) << 4)); }
-
-// What becomes of one tile of both products:
-//   A_ij = q_i . (k_j e^(G_i - G_j)), to the panel that leaves for memory
-//   M_ij = k_i . (k_j e^(G_i - G_j)): below the diagonal -M as bf16 (and what that rounding lost), on the diagonal the
-//   columns of L = diag(beta) M in fp32
-template <bool kOnDiagonal>
-__device__ __forceinline__ void put_tile(unsigned char* shared, int row, int column, const float (&scores)[2][4],
-                                         const float (&keys)[2][4]) {
-  const int lane = static_cast<int>(own_thread() % 32);
-  float* diagonal = reinterpret_cast<float*>(shared + kDiagonal + row * kDiagonalBytes);
+// A diagonal tile of L = diag(beta) M, its columns in fp32. Selects: above the diagonal products may be infinite.
+__device__ __forceinline__ void put_diagonal(unsigned char* shared, int tile, const float* sums, int lane) {
+  float* columns = reinterpret_cast<float*>(shared + kDiagonal + tile * kDiagonalBytes);
 #pragma unroll
-  for (int half = 0; half < 2; ++half)
+  for (int half = 0; half < 2; ++half) {
+    const int i = 8 * half + lane / 4;
+    const float beta = reinterpret_cast<const float*>(shared + kBeta)[tile * kTile + i];
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      const int i = 8 * half + lane / 4, j = 8 * n + 2 * (lane % 4);
-      float q = scores[n][2 * half], q_next = scores[n][2 * half + 1];
-      const float k = keys[n][2 * half], k_next = keys[n][2 * half + 1];
-      if constexpr (!kOnDiagonal) {
-        unsigned char* to = shared + kBelow + tile_below(row, column) * kBelowBytes + small_offset(i, 2 * j);
-        const uint32_t high = bf16_pair(-k, -k_next);
-        *reinterpret_cast<uint32_t*>(to) = high;
-        *reinterpret_cast<uint32_t*>(to + kBelowRest - kBelow) = bf16_pair(-k - both(high).x, -k_next - both(high).y);
-      } else {  // selects: above the diagonal products may be infinite
-        const float beta = reinterpret_cast<const float*>(shared + kBeta)[row * kTile + i];
-        diagonal[j * kColumnPitch + i] = j < i ? beta * k : 0.f;
-        diagonal[(j + 1) * kColumnPitch + i] = j + 1 < i ? beta * k_next : 0.f;
-        q = j <= i ? q : 0.f, q_next = j + 1 <= i ? q_next : 0.f;
-      }
-      const int score = panel_offset(row * kTile + i, (column * kTile + j) * 2);
-      *reinterpret_cast<uint32_t*>(shared + kScoresOut + score) = bf16_pair(q, q_next);
+    for (int e = 0; e < 4; ++e) {
+      const int j = e / 2 * 8 + 2 * (lane % 4) + e % 2;
+      columns[j * kColumnPitch + i] = j < i ? beta * sums[e / 2 * 4 + half * 2 + e % 2] : 0.f;
     }
+  }
 }
-
-// kCount neighbouring tiles of both products, in one row of tiles, from tile column `column` on. They share the rows;
-// the columns are same k within a half of 32 tokens and end k across (two tiles).
-template <bool kOnDiagonal, int kCount>
-__device__ __forceinline__ void multiply_tiles(unsigned char* shared, uint32_t address, int row, int column) {
-  const int lane = static_cast<int>(own_thread() % 32), swizzle = (lane & 7) << 4;
-  constexpr int kPitch = kCount == 2 ? kTileBytes : kPanel;  // between the panels
-  const uint32_t rows = address + row * kTilePanel + (lane & 15) * 128,
-                 columns = address + (kCount == 2 ? kEndKeys : kSameKeys) + column * kTilePanel +
-                           ((lane & 7) + (lane >> 4) * 8) * 128;
-  const int row_byte = (lane >> 4) * 16, column_byte = (lane >> 3 & 1) * 16;
-  float scores[kCount][2][4] = {}, keys[kCount][2][4] = {};
+// One half of the chunk, by the warpgroup of that number:
+//   A_ij = q_i . (k_j e^(G_i - G_j)), to the panel that leaves for memory       warps 0 and 1, a tile of rows each
+//   M_ij = k_i . (k_j e^(G_i - G_j)): below the diagonal -M as bf16 (and what that rounding lost), on the diagonal L
+//                                                                               warps 2 and 3
+// The columns are those of the half, behind those of the half before it.
+template <int kHalf>
+__device__ __forceinline__ void multiply_half(unsigned char* shared, uint32_t address) {
+  const int lane = static_cast<int>(own_thread() % 32), warp = static_cast<int>(own_thread() / 32 % 4),
+            row = 2 * kHalf + warp % 2;  // tile of rows
+  constexpr int kColumnTiles = 2 + 2 * kHalf, kPitch = kHalf ? kPanel : kTileBytes;
+  const uint32_t rows = address + (warp < 2 ? kRowsQ : kRowsK) + row * kTilePanel,
+                 columns = address + (kHalf ? kLowerKeys : kFirstKeys);
+  uint32_t left[8][4];
+#pragma unroll
+  for (int k = 0; k < 8; ++k)
+    load_matrices(left[k], rows + k / 4 * kPanel + panel_offset(lane % 16, k % 4 * 32 + lane / 16 * 16));
+  float sums[8 * kColumnTiles];
+  wgmma_fence();
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
-    uint32_t left[4], right[kCount][4];
-#pragma unroll
-    for (int t = 0; t < kCount; ++t)
-      load_matrices(right[t], columns + t * kTilePanel + k / 4 * kPitch + ((k % 4 * 32 + column_byte) ^ swizzle));
-    const uint32_t piece = rows + k / 4 * kPanel + ((k % 4 * 32 + row_byte) ^ swizzle);
-    load_matrices(left, piece + kRowsK);
-#pragma unroll
-    for (int t = 0; t < kCount; ++t)
-#pragma unroll
-      for (int n = 0; n < 2; ++n) tensor_core_bf16(keys[t][n], left, {right[t][2 * n], right[t][2 * n + 1]});
-    load_matrices(left, piece + kRowsQ);
-#pragma unroll
-    for (int t = 0; t < kCount; ++t)
-#pragma unroll
-      for (int n = 0; n < 2; ++n) tensor_core_bf16(scores[t][n], left, {right[t][2 * n], right[t][2 * n + 1]});
+    const uint64_t right = panel_descriptor(columns + k / 4 * kPitch + k % 4 * 32);
+    if (k == 0) wgmma<0, 1, 0>(sums, left[k], right);
+    else wgmma<1, 1, 0>(sums, left[k], right);
   }
+  wgmma_commit();
+  wgmma_wait<0>();
+  settle(sums);
+  if (warp < 2) {
 #pragma unroll
-  for (int t = 0; t < kCount; ++t) put_tile<kOnDiagonal>(shared, row, column + t, scores[t], keys[t]);
+    for (int column = 0; column < kColumnTiles; ++column) {
+      if (column > row) break;
+      uint32_t words[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {  // pieces of columns, then halves of rows
+        const int i = e % 2 * 8 + lane / 4, j = e / 2 * 8 + 2 * (lane % 4);
+        const float left_one = sums[8 * column + 2 * e], right_one = sums[8 * column + 2 * e + 1];
+        words[e] = column < row ? bf16_pair(left_one, right_one)
+                                : bf16_pair(j <= i ? left_one : 0.f, j + 1 <= i ? right_one : 0.f);
+      }
+      store_matrices(address + kScoresOut + panel_offset(row * kTile + lane % 16, column * 32 + lane / 16 * 16),
+                     words[0], words[1], words[2], words[3]);
+    }
+  } else {
+#pragma unroll
+    for (int column = 2 * kHalf; column < kColumnTiles; ++column)
+      if (column == row) put_diagonal(shared, row, sums + 8 * column, lane);
+    arrive_pair(warp - 2);
+    const uint32_t small = address + kBelow + small_offset(lane % 16, lane / 16 * 16);
+#pragma unroll
+    for (int column = 0; column < kColumnTiles - 1; ++column) {
+      if (column >= row) break;
+      uint32_t high[4], rest[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float x = -sums[8 * column + 2 * e], y = -sums[8 * column + 2 * e + 1];
+        high[e] = bf16_pair(x, y);
+        rest[e] = bf16_pair(x - both(high[e]).x, y - both(high[e]).y);
+      }
+      const uint32_t to = small + tile_below(row, column) * kBelowBytes;
+      store_matrices(to, high[0], high[1], high[2], high[3]);
+      store_matrices(to + kBelowRest - kBelow, rest[0], rest[1], rest[2], rest[3]);
+    }
+  }
 }
 
 // T diag(beta) with T = (I + L)^-1 of two diagonal tiles, `tile` by lanes 0 to 15 and tile + 2 by the others, in fp32
@@ -166,7 +177,7 @@ __device__ __forceinline__ void substitute(unsigned char* shared, uint32_t addre
     if (tile + 1 < kTiles) {
       if (tile == 1) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) before[half] *= decay[kDim + 8 * half] * decay[2 * kDim + 8 * half];
+        for (int half = 0; half < 2; ++half) before[half] *= decay[kDecayPitch + 8 * half] * decay[2 * kDecayPitch + 8 * half];
       }
       read(tile + 1);
     }
