@@ -213,6 +213,7 @@ inline void tensor_core_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32
 inline float fast_tanh(float x) { return std::tanh(x); }
 inline float fast_reciprocal(float x) { return 1.f / x; }
 inline float approximate_reciprocal(float x) { return 1.f / x; }
+inline float approximate_inverse_sqrt(float x) { return 1.f / std::sqrt(x); }
 inline float inverse_sqrt(float x) { return 1.f / std::sqrt(x); }
 inline float shuffle(float x, int lane) { return from_bits(emulator::exchange({emulator::bits_of(x)})[lane][0]); }
 inline float shuffle_xor(float x, int mask) {
@@ -262,6 +263,7 @@ inline uint32_t load_acquire(const uint32_t* p) {
   if (*p == 0) std::printf("no kernel before has set this flag\n"), std::abort();
   return *p;
 }
+inline float load_fresh(const float* p) { return *p; }
 inline float fast_exp2(float x) { return std::exp2(x); }
 inline int multiprocessors() { return 2; }
 inline int device_capability() { return 90; }

@@ -1,7 +1,7 @@
 // Copies of boxes of rows by the copy engine (sm_90): `rows` tokens of one head of a [tokens, heads, 128] bf16 tensor with
-// any strides (multiples of 16 bytes), into two panels [rows][64] in shared memory, one behind the other, 128-byte
-// aligned. Panels have the 128-byte swizzle: bits 4 to 6 of an address are exchanged by its bits 7 to 9. Tokens before
-// the tensor's start are zeros; the length is not known to the map, so that boxes must end inside the tensor.
+// any strides (multiples of 16 bytes), into panels [rows][64] in shared memory, 128-byte aligned, with the 128-byte
+// swizzle: bits 4 to 6 of an address are exchanged by its bits 7 to 9. Tokens before the tensor's start are zeros; the
+// length is not known to the map, so that boxes must end inside the tensor.
 #pragma once
 
 #include <cuda.h>
@@ -24,18 +24,19 @@ inline cudaError_t make_head_map(HeadMap& map, const void* data, std::int64_t to
   map = {static_cast<const unsigned char*>(data), token_bytes, head_bytes, rows};
   return cudaSuccess;
 }
-inline void copy_head_in(uint32_t shared, const HeadMap& map, int /*rows*/, int head, int token, uint32_t barrier) {
+inline void copy_head_in(uint32_t shared, const HeadMap& map, int panel, int head, int token, uint32_t barrier) {
   for (int row = 0; row < map.rows; ++row)
-    for (uint32_t piece = 0; piece < 16; ++piece) {
-      const uint32_t place = shared + (piece / 8 * map.rows + row) * 128, to = place + swizzled_piece(place, piece % 8);
+    for (uint32_t piece = 0; piece < 8; ++piece) {
+      const uint32_t place = shared + row * 128, to = place + swizzled_piece(place, piece);
       if (token + row < 0) std::memset(shared_at(to), 0, 16);
       else
-        std::memcpy(shared_at(to), map.data + (token + row) * map.token_bytes + head * map.head_bytes + 16 * piece, 16);
+        std::memcpy(shared_at(to),
+                    map.data + (token + row) * map.token_bytes + head * map.head_bytes + 128 * panel + 16 * piece, 16);
     }
-  emulator::block->barriers.at(barrier).bytes -= map.rows * 256;
+  emulator::block->barriers.at(barrier).bytes -= map.rows * 128;
   emulator::block->barriers.at(barrier).settle();
 }
-inline void prefetch_head(const HeadMap&, int, int) {}
+inline void prefetch_head(const HeadMap&, int, int, int) {}
 #else
 struct HeadMap {
   CUtensorMap map;
@@ -63,24 +64,20 @@ inline cudaError_t make_head_map(HeadMap& map, const void* data, std::int64_t to
              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
-// The map lies in a kernel's parameters (__grid_constant__); rows: as it was made. Reports 256 bytes a row to the barrier.
-__device__ __forceinline__ void copy_head_in(uint32_t shared, const HeadMap& map, int rows, int head, int token,
+// One panel. The map lies in a kernel's parameters (__grid_constant__). Reports 128 bytes a row to the barrier.
+__device__ __forceinline__ void copy_head_in(uint32_t shared, const HeadMap& map, int panel, int head, int token,
                                              uint32_t barrier) {
-#pragma unroll
-  for (int panel = 0; panel < 2; ++panel)
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
-            "r"(shared + panel * rows * 128),
-        "l"(&map), "r"(barrier), "r"(64 * panel), "r"(head), "r"(token)
-        : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
+          shared),
+      "l"(&map), "r"(barrier), "r"(64 * panel), "r"(head), "r"(token)
+      : "memory");
 }
-// Asks the L2 for the same rows.
-__device__ __forceinline__ void prefetch_head(const HeadMap& map, int head, int token) {
-#pragma unroll
-  for (int panel = 0; panel < 2; ++panel)
-    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(&map), "r"(64 * panel), "r"(head),
-                 "r"(token)
-                 : "memory");
+// Asks the L2 for the rows of one panel.
+__device__ __forceinline__ void prefetch_head(const HeadMap& map, int panel, int head, int token) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(&map), "r"(64 * panel), "r"(head),
+               "r"(token)
+               : "memory");
 }
 #endif
 

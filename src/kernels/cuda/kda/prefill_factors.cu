@@ -2,10 +2,10 @@
 // projections. Workers of eight warps, two a multiprocessor, each with 112 KB of shared memory and its own barriers,
 // walk over the chunks in the order of WorkPlace; per chunk
 //   1 convolution, SiLU, sums of squares, gates                            a warp: 16 channels
-//   2 operands relative to the middle of 32 tokens (prefill_factors_channels.cuh); Qd and Kb leave for memory
-//   3 A and M; T_II = (I + L_II)^-1 of the four diagonal tiles of 16 tokens     L = diag(beta) M
+//   2 operands relative to the middle of 32 tokens (prefill_factors_channels.cuh); Kb leaves for memory
+//   3 A and M; T_II = (I + L_II)^-1 of the four diagonal tiles of 16 tokens     L = diag(beta) M; Qd leaves
 //   4 W and U by block substitution, X_I = T_II diag(beta_I) (B_I - sum_J M_IJ X_J)    (prefill_factors_tiles.cuh)
-// Four barriers a chunk. In step 4 the copy engine already brings the raw rows of the next chunk, and the L2 was asked
+// Three barriers a chunk. In step 4 the copy engine already brings the raw rows of the next chunk, and the L2 was asked
 // for them in step 2; raw v follows when W of the chunk before has left its place. A block's flag (Slab::ready) is set
 // in step 3 of the chunk after it, when its writes have long ended.
 // Alone, the kernel runs two blocks of one worker on a multiprocessor; beside the state kernel one block of two, so
@@ -13,7 +13,8 @@
 // Substitution sees the rounded X_J, so that the error of a rounding is corrected by the tokens behind it; M keeps the
 // rest of its rounding in a second bf16 number.
 // Floors of a chunk and head: 138 KB of memory traffic, 4.3 us of a multiprocessor's share of 4.2 TB/s (0.41 ms at
-// T 8192 H 96); 9 special functions a channel and token, 4700 cycles; about 3100 instructions a warp, 6200 cycles.
+// T 8192 H 96); 7 special functions a channel and token, 3700 clocks; about 2370 instructions a warp, 4700 clocks; 5900
+// clocks of shared memory, a quarter of them the four shifts of the convolutions' rows.
 #include <algorithm>
 #include <limits>
 
@@ -25,9 +26,9 @@ namespace k3::cuda::kda::prefill_detail {
 namespace {
 using namespace factors;
 
-// Threads of warps with little to do in step 3: one issues the copies of a finished block and sets its flag, one looks
-// for work. One announces the next chunk to the L2.
-inline constexpr int kIssuer = 160, kFinder = 128, kAnnouncer = 224;
+// Threads of warps with little to do in step 3. One issues the copies of a finished block and sets its flag, the other
+// issues that of Qd and looks for work.
+inline constexpr int kIssuer = 160, kFinder = 128;
 
 template <int kWorkers>
 __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
@@ -63,6 +64,7 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     find_work(works(1), works(0), next_place(works(0).place, step, slab, a.heads), step, a, slab);
     barrier_init(address + kArrived, 1);
     barrier_init(address + kValuesArrived, 1);
+    barrier_init(address + kSquared, kThreads);
     barrier_init_fence();
   }
   await_worker();
@@ -102,6 +104,7 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     convolve(taps, shared_address(shared) + kRawQ, [&](int tile, const TileWords& x) {
       keep(q[tile], x), add_squares<false>(squares, tile, x);
     });
+    if (thread == kFinder) bulk_wait_written();  // Qd of the chunk before; its flag is set in step 3
     if (thread == kIssuer) {
       bulk_wait_read<0>();  // W, U and A of the chunk before
       if (boxes) fetch_values(shared_address(shared), maps, work());
@@ -128,18 +131,21 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
                      at.lane % 4 * kSquaresTile + at.token;
       sums[0] = make_float2(squares[0], squares[1]), sums[8] = make_float2(squares[2], squares[3]);
     }
-    if (work().first && work().count == kChunk) patch_window(shared + kRawV, a, work(), 2, own_thread());
-    await_worker();
+    if (work().first || work().count < kChunk) {
+      if (work().count == kChunk) patch_window(shared + kRawV, a, work(), 2, own_thread());
+      await_worker();
+    }
+    barrier_arrive(shared_address(own_shared()) + kSquared);
+    put_tile_decays(g);
     {
-      const Place at(own_thread());
-      put_lengths(work().count);
-      put_tile_decays(g);
-      const uint32_t values = shared_address(own_shared()) + kValues + at.matrices(kPanel);
+      const uint32_t values = shared_address(own_shared()) + kValues + Place(own_thread()).matrices(kPanel);
       convolve(own_shared() + kTapsAt + 2 * kDim * kTaps * 4, shared_address(own_shared()) + kRawV,
                [&](int tile, const TileWords& x) { store_tile(values + tile * kTilePanel, x); });
     }
+    barrier_wait(shared_address(own_shared()) + kSquared, parity);
+    put_lengths(work().count);
     await_worker();
-    if (own_thread() == kAnnouncer) announce(maps, next());
+    announce(maps, next(), own_thread());
     __syncwarp();
 
     // ---- 2
@@ -153,8 +159,7 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     // ---- 3
     unsigned char* operands = own_shared();
     const uint32_t address = shared_address(operands);
-    if (own_thread() == kIssuer) {
-      signal(works((turn + kRing - 1) % kRing));
+    if (own_thread() == kFinder) {
       bulk_copy_out(slab.blocks + work().block + kDecayedQueries, address + kQueriesOut, 2 * kPanel);
       bulk_commit();
     }
@@ -164,10 +169,12 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
       if (warp < 2) await_pair(warp), invert_diagonals(operands, warp);
     } else {
       multiply_half<1>(operands, address);
-      if (own_thread() == kIssuer) bulk_wait_read<0>();  // Qd, in the place of the next raw rows
-      if (own_thread() == kFinder)
+      if (own_thread() == kIssuer) signal(works((turn + kRing - 1) % kRing));
+      if (own_thread() == kFinder) {
         find_work(works((turn + 2) % kRing), next(), next_place(next().place, stride(), slab, a.heads), stride(), a,
                   slab);
+        bulk_wait_read<0>();  // Qd lies in the place of the next raw rows
+      }
       __syncwarp();
     }
     async_proxy_fence();
@@ -190,6 +197,8 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
       }
     }
   }
+  if (own_thread() == kFinder) bulk_wait_written();
+  await_worker();
   if (own_thread() == kIssuer) {
     signal(works((turn + kRing - 1) % kRing));
     bulk_wait_read<0>();

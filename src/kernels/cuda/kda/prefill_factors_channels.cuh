@@ -135,7 +135,8 @@ __device__ __forceinline__ void put_lengths(int count) {
   float2 sum = make_float2(sums[0].x + sums[kSquaresPitch].x, sums[0].y + sums[kSquaresPitch].y);
 #pragma unroll
   for (int step = 1; step <= 2; step *= 2) sum.x += shuffle_xor(sum.x, step), sum.y += shuffle_xor(sum.y, step);
-  const float2 length = make_float2(inverse_sqrt(sum.x + 1e-6f), 0.08838834764831845f * inverse_sqrt(sum.y + 1e-6f));
+  const float2 length = make_float2(approximate_inverse_sqrt(sum.x + 1e-6f),
+                                    0.08838834764831845f * approximate_inverse_sqrt(sum.y + 1e-6f));
   if (at.lane % 4 == 0)
     reinterpret_cast<float2*>(own_shared() + kLengths)[token] = token < count ? length : make_float2(0.f, 0.f);
 }

@@ -36,7 +36,8 @@ inline constexpr int kTileDecay = kDiagonal + kTiles * kDiagonalBytes;   // floa
 inline constexpr int kBeta = kTileDecay + kTiles * kDecayPitch * 4;             // float [kChunk]
 inline constexpr int kWorks = kBeta + kChunk * 4, kWorksBytes = 448;     // Work [kRing], WorkPlace
 inline constexpr int kArrived = kWorks + kWorksBytes, kValuesArrived = kArrived + 8;  // barriers of the raw rows
-inline constexpr int kWorkerBytes = (kValuesArrived + 8 + 1023) / 1024 * 1024;
+inline constexpr int kSquared = kValuesArrived + 8;                                    // and of the sums of squares
+inline constexpr int kWorkerBytes = (kSquared + 8 + 1023) / 1024 * 1024;
 // Until step 3, in the place of M: sums of squares of k and q over a warp's channels, float [kWarps][kSquaresPitch][2] with
 // a tile's tokens at kSquaresTile, and 1 / |k| and dim^-1/2 / |q|, float [kChunk][2].
 inline constexpr int kSquaresTile = kTile + 4, kSquaresPitch = kTiles * kSquaresTile + 2, kSquares = kBelow,
@@ -155,28 +156,40 @@ __device__ __forceinline__ void fetch(unsigned char* shared, const StepArguments
   copy_async_commit();
   if (thread == 0) barrier_arrive(shared_address(shared) + kArrived);  // its phases count the chunks
 }
-// The same for a chunk of 64 tokens, by the copy engine: copies by the first lanes of three warps. Before the first
-// chunk of a row the copies bring other tokens than the window's: patch_window.
+// The same for a chunk of 64 tokens, by the copy engine: a panel or some of the small things by the first lane of every
+// warp. Before the first chunk of a row the copies bring other tokens than the window's: patch_window.
 struct InputMaps {
   HeadMap q, k, v, z;
 };
 __device__ __forceinline__ void fetch_boxes(uint32_t address, const StepArguments& a, const InputMaps& maps,
                                             const Work& w, unsigned thread) {
-  if (thread >= 96 || thread % 32 != 0) return;
-  const int which = static_cast<int>(thread / 32);
+  if (thread % 32 != 0) return;
+  const int warp = static_cast<int>(thread / 32), panel = warp % 2, token = w.token - (kTaps - 1);
   const uint32_t barrier = address + kArrived;
-  if (which == 0) barrier_arrive_expect(barrier, kRawBytes);
-  copy_head_in(address + (which == 0 ? kRawQ : which == 1 ? kRawK : kRawZ),
-               which == 0 ? maps.q : which == 1 ? maps.k : maps.z, which == 2 ? kChunk : kRawRows, w.head,
-               w.token - (which == 2 ? 0 : kTaps - 1), barrier);
-  const std::int64_t taps = static_cast<std::int64_t>(which * a.heads + w.head) * kDim * kTaps;
-  bulk_copy_in(address + kTapsAt + which * kDim * kTaps * 4, a.taps + taps, kDim * kTaps * 4, barrier);
-  if (which == 0) bulk_copy_in(address + kBias, a.dt_bias + w.head * kDim, kDim * 4, barrier);
+  const auto taps = [&](int which) {
+    bulk_copy_in(address + kTapsAt + which * kDim * kTaps * 4,
+                 a.taps + static_cast<std::int64_t>(which * a.heads + w.head) * kDim * kTaps, kDim * kTaps * 4, barrier);
+  };
+  switch (warp / 2) {
+    case 0: copy_head_in(address + kRawQ + panel * kRawPanel, maps.q, panel, w.head, token, barrier); break;
+    case 1: copy_head_in(address + kRawK + panel * kRawPanel, maps.k, panel, w.head, token, barrier); break;
+    case 2: copy_head_in(address + kRawZ + panel * kPanel, maps.z, panel, w.head, w.token, barrier); break;
+    default:
+      if (panel == 0) {
+        barrier_arrive_expect(barrier, kRawBytes);
+        taps(0);
+        bulk_copy_in(address + kBias, a.dt_bias + w.head * kDim, kDim * 4, barrier);
+      } else {
+        taps(1), taps(2);
+      }
+  }
 }
 // Raw v of such a chunk, by one thread, when W of the chunk before has left.
 __device__ __forceinline__ void fetch_values(uint32_t address, const InputMaps& maps, const Work& w) {
   barrier_arrive_expect(address + kValuesArrived, kRawRows * kRowBytes);
-  copy_head_in(address + kRawV, maps.v, kRawRows, w.head, w.token - (kTaps - 1), address + kValuesArrived);
+  for (int panel = 0; panel < 2; ++panel)
+    copy_head_in(address + kRawV + panel * kRawPanel, maps.v, panel, w.head, w.token - (kTaps - 1),
+                 address + kValuesArrived);
 }
 // The window's rows in front of a row's first chunk, `which` as in window_row, at the raw rows `to`.
 __device__ __forceinline__ void patch_window(unsigned char* to, const StepArguments& a, const Work& w, int which,
@@ -189,13 +202,17 @@ __device__ __forceinline__ void patch_window(unsigned char* to, const StepArgume
 }
 static_assert(kRing * sizeof(Work) + sizeof(WorkPlace) <= kWorksBytes);
 
-// Asks the L2 for the raw rows of a chunk: one thread.
-__device__ __forceinline__ void announce(const InputMaps& maps, const Work& w) {
-  if (w.count < kChunk) return;
-  prefetch_head(maps.q, w.head, w.token - (kTaps - 1));
-  prefetch_head(maps.k, w.head, w.token - (kTaps - 1));
-  prefetch_head(maps.z, w.head, w.token);
-  prefetch_head(maps.v, w.head, w.token - (kTaps - 1));
+// Asks the L2 for the raw rows of a chunk, a panel of one of them by the first lane of every warp.
+__device__ __forceinline__ void announce(const InputMaps& maps, const Work& w, unsigned thread) {
+  if (thread % 32 != 0 || w.count < kChunk) return;
+  const int panel = static_cast<int>(thread / 32 % 2), token = w.token - (kTaps - 1);
+  switch (thread / 64) {
+    case 0: prefetch_head(maps.q, panel, w.head, token); break;
+    case 1: prefetch_head(maps.k, panel, w.head, token); break;
+    case 2: prefetch_head(maps.v, panel, w.head, token); break;
+    default: prefetch_head(maps.z, panel, w.head, w.token);
+  }
 }
+static_assert(kWarps == 8);
 
 }  // namespace k3::cuda::kda::prefill_detail::factors
