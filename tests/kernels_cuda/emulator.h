@@ -343,6 +343,7 @@ inline void prefetch_l2(const void*) {}
 inline void prefetch_l2_bulk(const void*, uint32_t) {}
 inline void store_shared(uint32_t address, uint32_t word) { std::memcpy(shared_at(address), &word, 4); }
 inline void copy_async_16(uint32_t shared, const void* global) { copy_async_16(shared_at(shared), global); }
+inline float load_shared_float(uint32_t address) { return *reinterpret_cast<float*>(shared_at(address)); }
 inline float2 load_shared_float2(uint32_t address) { return *reinterpret_cast<float2*>(shared_at(address)); }
 inline uint2 load_shared_uint2(uint32_t address) { return *reinterpret_cast<uint2*>(shared_at(address)); }
 inline uint4 load_shared_uint4(uint32_t address) { return *reinterpret_cast<uint4*>(shared_at(address)); }

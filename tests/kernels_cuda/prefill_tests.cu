@@ -153,8 +153,10 @@ bool prefill_case(const StepCase& c, std::int64_t slab_bytes) {
 
 // What a split must stand: plain inputs; decay logits around -4 (some channels forget slowly) and -8 (all remember);
 // keys that all point the same way with beta near 1; keys of eight directions in turn, whose values shrink by 100 half
-// way, so that M removes nearly all of an entry state far larger than what comes out.
-enum class Memory { plain, slow, longest, correlated, falling };
+// way, so that M removes nearly all of an entry state far larger than what comes out; halves of the channels that
+// forget all in turn, a chunk each, and a key between the chunks that hands the state from one half to the other: every
+// channel has forgotten after two chunks, a quarter of the state is there.
+enum class Memory { plain, slow, longest, correlated, falling, turns };
 Inputs make_memory(const StepCase& c, Memory memory) {
   Inputs in = make_inputs(c, 9);
   if (memory == Memory::plain) return in;
@@ -162,6 +164,12 @@ Inputs make_memory(const StepCase& c, Memory memory) {
   for (double& x : in.bias) x = static_cast<float>(0.7 * x - (memory == Memory::slow ? 4 : 8));
   for (double& x : in.z) x = round_bf16(static_cast<float>(0.35 * x));
   for (double& x : in.a_log) x = 0;
+  if (memory == Memory::turns)
+    for (std::size_t i = 0; i < in.z.size(); ++i) {
+      const std::size_t token = i / width, channel = i % width;
+      if ((token / 64 + channel) % 2 == 0) in.z[i] = 20;
+      in.qkv[(3 * token + 1) * width + channel] = token % 64 == 63 ? in.qkv[(3 * 63 + 1) * width + channel] : 0;
+    }
   if (memory != Memory::correlated && memory != Memory::falling) return in;
   for (std::size_t i = 0; i < in.qkv.size() / (3 * width); ++i)
     for (std::size_t d = 0; d < width; ++d) {
@@ -237,8 +245,9 @@ bool planner_case() {
     int chunks, rows, heads, state_blocks, segments;
   };
   bool good = true;
-  for (const Line& want : {Line{1, 1, 1, 0, 1}, Line{128, 1, 1, 0, 13}, Line{128, 1, 12, 0, 7}, Line{128, 1, 32, 32, 1},
-                           Line{128, 1, 96, 0, 1}, Line{2, 64, 96, 0, 1}}) {
+  for (const Line& want :
+       {Line{1, 1, 1, 0, 1}, Line{128, 1, 1, 0, 26}, Line{128, 1, 12, 0, 11}, Line{128, 1, 32, 32, 1},
+        Line{128, 1, 96, 0, 1}, Line{2, 64, 96, 0, 1}}) {
     const detail::Plan got = detail::plan_prefill(want.chunks, want.rows, want.heads, 132);
     if (got.segments == want.segments && got.state_blocks == want.state_blocks) continue;
     std::printf("    FAIL %d chunks, %d rows, %d heads: %d state blocks, %d segments\n", want.chunks, want.rows,
@@ -280,6 +289,7 @@ void add_prefill_tests(std::vector<Test>& all) {
   };
   split({"small", 1, 128, 1, Type::bf16, {300}, {0}, {}}, Memory::plain, 4, true);
   split({"small-longest", 1, 128, 1, Type::bf16, {500}, {0}, {}}, Memory::longest, 4, true);
+  split({"small-turns", 1, 128, 1, Type::bf16, {700}, {0}, {}}, Memory::turns, 3, true);
   split({"small-packed", 1, 128, 4, Type::bf16, {130, 60, 260, 0}, {2, 1, 0, 3}, {}}, Memory::slow, 3, true);
   split({"plain", 2, 128, 1, Type::bf16, {2050}, {0}, {}}, Memory::plain, 8, false);
   split({"slow", 2, 128, 1, Type::bf16, {2050}, {0}, {}}, Memory::slow, 8, false);

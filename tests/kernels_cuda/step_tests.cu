@@ -22,9 +22,10 @@ bool step_case(const StepCase& c) {
   return good;
 }
 
-// Twelve tokens one by one, in one call, and as 5 committed plus 7 drafts followed by the replay of 4 drafts and 3 new
-// tokens: states, windows and the outputs of committed tokens have equal bits. Drafts are computed in chunk form, which
-// adds in another order: their outputs agree to a rounding.
+// Twelve tokens one by one, in one call, as 1 .. 8 committed ones of a row of 8 (which has a kernel of its own), and as
+// 5 committed plus 7 drafts followed by the replay of 4 drafts and 3 new tokens: states, windows and the outputs of
+// committed tokens have equal bits. Drafts are computed in chunk form, which adds in another order: their outputs agree
+// to a rounding.
 bool replay_case(int dim, Type type) {
   const StepCase whole{"", 2, dim, 1, type, {12}, {0}, {}};
   const Inputs in = make_inputs(whole, 6);
@@ -56,6 +57,7 @@ bool replay_case(int dim, Type type) {
   for (int t = 1; t < 12; ++t) {
     const auto accepted = part(0, 12, {t}, nullptr);
     good = same_state(*accepted, *one) && good;
+    if (t <= 8) good = same_state(*part(0, 8, {t}, nullptr), *one) && good;
     one = part(t, t + 1, {}, one.get());
   }
   const auto nine = part(0, 9, {}, nullptr);
@@ -89,6 +91,9 @@ void add_step_tests(std::vector<Test>& all) {
       add({"step-decode", 3, dim, 6, type, {1, 1, 1, 1}, {4, -1, 0, 2}, {}}, true);
       add({"step-one-draft", 3, dim, 6, type, {1, 1, 0, 1}, {4, 1, 0, 2}, {0, 1, 0, 0}}, true);
       add({"step-mixed", 2, dim, 7, type, {1, 9, 0, 16, 3, 2}, {6, 1, 3, 0, 2, -1}, {1, 4, 0, 16, 0, 1}}, true);
+      add({"step-verify", 2, dim, 10, type, {8, 8, 8, 5, 1, 7, 8, 3, 0, 6}, {5, 1, 3, 0, 2, -1, 7, 4, 6, 8},
+           {1, 4, 0, 4, 0, 3, 8, 2, 0, 5}},
+          true);
       add({"step-drafts", 2, dim, 6, type, {8, 25, 1, 17, 40}, {5, 1, 3, 0, 2}, {0, 3, 0, 16, 17}}, true);
       add({"step-prompt", 2, dim, 3, type, {35, 16, 17}, {1, 0, 2}, {}}, dim == 32);
       add({"step-softplus-drafts", 2, dim, 3, type, {9, 20}, {2, 1}, {1, 4}, 0, 12}, true);

@@ -181,8 +181,8 @@ __device__ __forceinline__ float fast_exp(float x) { return fast_exp2(x * 1.4426
 __device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + fast_exp(-x)); }
 __device__ __forceinline__ float fast_sigmoid(float x) { return fast_reciprocal(1.f + fast_exp(-x)); }
 __device__ __forceinline__ float softplus(float x) { return x > 20.f ? x : log1pf(fast_exp(x)); }
-// x sigmoid(x) from h = x / 2, as h + h tanh h with one special function. Over all fp32 numbers (sm_90) the absolute error
-// is at most 1.1e-5, the relative one 1.4e-4 from x = -7 on (test silu-sweep).
+// x sigmoid(x) from h = x / 2, as h + h tanh h with one special function. Over all fp32 numbers (sm_90) the absolute
+// error is at most 1.1e-5, the relative one 1.4e-4 from x = -7 on (test silu-sweep).
 __device__ __forceinline__ float silu_of_half(float h) { return fmaf(h, fast_tanh(h), h); }
 
 // One value, widened to fp32 or rounded to the element type E (float or bf16).

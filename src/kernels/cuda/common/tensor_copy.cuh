@@ -1,7 +1,7 @@
-// Copies of boxes of rows by the copy engine (sm_90): `rows` tokens of one head of a [tokens, heads, 128] bf16 tensor with
-// any strides (multiples of 16 bytes), into panels [rows][64] in shared memory, 128-byte aligned, with the 128-byte
-// swizzle: bits 4 to 6 of an address are exchanged by its bits 7 to 9. Tokens before the tensor's start are zeros; the
-// length is not known to the map, so that boxes must end inside the tensor.
+// Copies of boxes of rows by the copy engine (sm_90): `rows` tokens of one head of a [tokens, heads, 128] bf16 tensor
+// with any strides (multiples of 16 bytes), into panels [rows][64] in shared memory, 128-byte aligned, with the
+// 128-byte swizzle: bits 4 to 6 of an address are exchanged by its bits 7 to 9. Tokens before the tensor's start are
+// zeros; the length is not known to the map, so that boxes must end inside the tensor.
 #pragma once
 
 #include <cuda.h>
@@ -11,7 +11,9 @@
 namespace k3::cuda {
 
 // Where 16-byte piece `piece` of the 128-byte row at `row` lies, relative to the row.
-__device__ __forceinline__ uint32_t swizzled_piece(uint32_t row, uint32_t piece) { return (piece ^ (row >> 7 & 7)) << 4; }
+__device__ __forceinline__ uint32_t swizzled_piece(uint32_t row, uint32_t piece) {
+  return (piece ^ (row >> 7 & 7)) << 4;
+}
 
 #ifdef K3_CUDA_EMULATOR
 struct HeadMap {

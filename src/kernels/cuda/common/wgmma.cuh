@@ -20,6 +20,10 @@ __device__ __forceinline__ uint64_t panel_descriptor(uint32_t address, uint32_t 
   return static_cast<uint64_t>((address & 0x3ffff) >> 4) | static_cast<uint64_t>(stride >> 4) << 16 |
          static_cast<uint64_t>(1024 >> 4) << 32 | uint64_t{1} << 62;
 }
+// The same, `bytes` further: one addition, because the field of the address takes no carry.
+__device__ __forceinline__ uint64_t further(uint64_t descriptor, uint32_t bytes) {
+  return descriptor >> 32 << 32 | (static_cast<uint32_t>(descriptor) + (bytes >> 4));
+}
 
 }  // namespace k3::cuda
 

@@ -6,15 +6,17 @@
 //   3 A and M; T_II = (I + L_II)^-1 of the four diagonal tiles of 16 tokens     L = diag(beta) M; Qd leaves
 //   4 W and U by block substitution, X_I = T_II diag(beta_I) (B_I - sum_J M_IJ X_J)    (prefill_factors_tiles.cuh)
 // Three barriers a chunk. In step 4 the copy engine already brings the raw rows of the next chunk, and the L2 was asked
-// for them in step 2; raw v follows when W of the chunk before has left its place. A block's flag (Slab::ready) is set
-// in step 3 of the chunk after it, when its writes have long ended.
+// for them in step 2; raw v follows when W of the chunk before has left its place.
 // Alone, the kernel runs two blocks of one worker on a multiprocessor; beside the state kernel one block of two, so
-// that whole multiprocessors stay free.
+// that whole multiprocessors stay free. A block's flag (Slab::ready) is set then when its writes have ended, in step 1
+// of the chunk after it, and the L2 is not asked for raw rows.
 // Substitution sees the rounded X_J, so that the error of a rounding is corrected by the tokens behind it; M keeps the
 // rest of its rounding in a second bf16 number.
 // Floors of a chunk and head: 138 KB of memory traffic, 4.3 us of a multiprocessor's share of 4.2 TB/s (0.41 ms at
 // T 8192 H 96); 7 special functions a channel and token, 3700 clocks; about 2370 instructions a warp, 4700 clocks; 5900
 // clocks of shared memory, a quarter of them the four shifts of the convolutions' rows.
+// What one lane does alone in front of a barrier is short, or the whole warp does it: racecheck takes a warp that comes
+// to a barrier in pieces for one that did not wait.
 #include <algorithm>
 #include <limits>
 
@@ -48,24 +50,25 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     if (w.count < kChunk) fetch(shared, a, w, thread);
     else fetch_boxes(shared_address(shared), a, maps, w, thread);
   };
-  const auto signal = [&](const Work& w) {  // by the thread that issued the block's copies
-    if (!slab.ready || w.count == 0) return;
-    bulk_wait_written();
-    store_release(slab.ready + w.flag, 1);
+  const auto signal = [&](const Work& w) {
+    if (slab.ready && w.count > 0) store_release(slab.ready + w.flag, 1);
   };
   const int workers = kWorkers * static_cast<int>(gridDim.x);
-  if (own_thread() == 0) {
-    const uint32_t address = shared_address(own_shared());
+  if (own_thread() < 32) {
     const unsigned worker = own_worker() * gridDim.x + blockIdx.x;
-    const WorkPlace step = stride() = work_place(slab, a.heads, workers);
-    works(kRing - 1).row = -1, works(kRing - 1).count = 1;
-    find_work(works(0), works(kRing - 1), work_place(slab, a.heads, static_cast<int>(worker)), step, a, slab);
-    works(kRing - 1).count = 0;
-    find_work(works(1), works(0), next_place(works(0).place, step, slab, a.heads), step, a, slab);
-    barrier_init(address + kArrived, 1);
-    barrier_init(address + kValuesArrived, 1);
-    barrier_init(address + kSquared, kThreads);
-    barrier_init_fence();
+    if (own_thread() == 0) {
+      const uint32_t address = shared_address(own_shared());
+      stride() = work_place(slab, a.heads, workers);
+      works(kRing - 1).row = -1, works(kRing - 1).count = 1;
+      barrier_init(address + kArrived, 1);
+      barrier_init(address + kValuesArrived, 1);
+      barrier_init(address + kSquared, kThreads);
+      barrier_init_fence();
+    }
+    __syncwarp();
+    find_work(works(0), works(kRing - 1), work_place(slab, a.heads, static_cast<int>(worker)), stride(), a, slab);
+    if (own_thread() == 0) works(kRing - 1).count = 0;
+    find_work(works(1), works(0), next_place(works(0).place, stride(), slab, a.heads), stride(), a, slab);
   }
   await_worker();
   start(works(0));
@@ -104,10 +107,12 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     convolve(taps, shared_address(shared) + kRawQ, [&](int tile, const TileWords& x) {
       keep(q[tile], x), add_squares<false>(squares, tile, x);
     });
-    if (thread == kFinder) bulk_wait_written();  // Qd of the chunk before; its flag is set in step 3
-    if (thread == kIssuer) {
-      bulk_wait_read<0>();  // W, U and A of the chunk before
-      if (boxes) fetch_values(shared_address(shared), maps, work());
+    if (thread / 32 == kIssuer / 32) {
+      if (slab.ready) bulk_wait_written();
+      else bulk_wait_read<0>();  // W, U and A of the chunk before
+      if (thread == kIssuer && boxes) fetch_values(shared_address(shared), maps, work());
+      if (thread == kIssuer) signal(works((turn + kRing - 1) % kRing));
+      __syncwarp();
     }
     if (thread < kChunk)
       reinterpret_cast<float*>(shared + kBeta)[thread] =
@@ -145,7 +150,7 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     barrier_wait(shared_address(own_shared()) + kSquared, parity);
     put_lengths(work().count);
     await_worker();
-    announce(maps, next(), own_thread());
+    if (!slab.ready) announce(maps, next(), own_thread());  // the L2 is for the blocks then
     __syncwarp();
 
     // ---- 2
@@ -169,11 +174,10 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
       if (warp < 2) await_pair(warp), invert_diagonals(operands, warp);
     } else {
       multiply_half<1>(operands, address);
-      if (own_thread() == kIssuer) signal(works((turn + kRing - 1) % kRing));
-      if (own_thread() == kFinder) {
+      if (own_thread() / 32 == kFinder / 32) {
         find_work(works((turn + 2) % kRing), next(), next_place(next().place, stride(), slab, a.heads), stride(), a,
                   slab);
-        bulk_wait_read<0>();  // Qd lies in the place of the next raw rows
+        bulk_wait_read<0>();  // of the finder: Qd lies in the place of the next raw rows
       }
       __syncwarp();
     }
@@ -185,6 +189,7 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     substitute(operands, address, static_cast<int>(own_thread() / 32));
     async_proxy_fence();
     if (const unsigned thread = own_thread(); thread / 32 != kIssuer / 32) {
+      if (thread / 32 == kFinder / 32) bulk_wait_written();  // Qd
       arrive_at_end();
     } else {
       await_end();
@@ -197,11 +202,9 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
       }
     }
   }
-  if (own_thread() == kFinder) bulk_wait_written();
-  await_worker();
   if (own_thread() == kIssuer) {
+    bulk_wait_written();
     signal(works((turn + kRing - 1) % kRing));
-    bulk_wait_read<0>();
   }
 #endif  // elsewhere prefill_supported() is false and nobody launches it
 }

@@ -2,14 +2,13 @@
 // places of tensor core sums: of a tile of 16 tokens and a piece of 8 channels, lane l has tokens l / 4 and l / 4 + 8,
 // channels 2 (l % 4) and the next. Sums along tokens are tensor core products as well:
 //   convolution  x[t] . taps: the rows of raw tokens t - 3 + {0, 1} and {2, 3}, as ldmatrix finds them, times
-//                [diag(tap 0); diag(tap 1)] and [diag(tap 2); diag(tap 3)]; taps in two bf16 terms (2^-14 of a tap lost)
+//                [diag(tap 0); diag(tap 1)] and [diag(tap 2); diag(tap 3)]; taps in two bf16 terms (2^-14 of one lost)
 //   |q|^2, |k|^2 squares times columns of ones, |k|^2 with the rest of its squares
-//   gates        H, sums of g = log2 alpha inside a tile, from g in fp16 times a triangle of ones: the error of a gate is
-//                2^-12 of it, half of a rounding of its bf16 logit at most
+//   gates        H, sums of g = log2 alpha inside a tile, from g in fp16 (2^-12 of a gate lost) times triangles of ones
 // Two tiles make a half of the chunk; the end of its first tile is the reference of its operands:
-//   a half's first tile     H = - sum of g behind the token:   rows q 2^H, k 2^H (factors <= 2^108.3), same k 2^-H (<= 1)
-//   its second tile         H = sum of g up to the token:      rows q 2^H, k 2^H (<= 1), same k 2^-H (<= 2^115.4)
-//   the first half          end k: k decayed to the reference of the second half (<= 1)
+//   a half's first tile   H = -(sum of g behind the token):  rows q 2^H, k 2^H (factors <= 2^108.3), same k 2^-H (<= 1)
+//   its second tile       H = sum of g up to the token:      rows q 2^H, k 2^H (<= 1), same k 2^-H (<= 2^115.4)
+//   the first half        end k: k decayed to the reference of the second half (<= 1)
 #pragma once
 
 #include "kernels/cuda/common/fragments.cuh"
@@ -26,8 +25,8 @@ struct Place {
   __device__ __forceinline__ explicit Place(unsigned thread)
       : warp(static_cast<int>(thread / 32)), lane(static_cast<int>(thread % 32)), token(lane / 4),
         channel(2 * (lane % 4)) {}
-  // Of the 16-byte row that the lane gives when a tile [16][16] of an operand [.][128] of two panels is loaded or stored
-  // as four matrices; panel_bytes: from one panel to the other.
+  // Of the 16-byte row that the lane gives when a tile [16][16] of an operand [.][128] of two panels is loaded or
+  // stored as four matrices; panel_bytes: from one panel to the other.
   __device__ __forceinline__ int matrices(int panel_bytes) const {
     return warp / 4 * panel_bytes + panel_offset(lane % 16, warp % 4 * 32 + lane / 16 * 16);
   }
@@ -142,8 +141,8 @@ __device__ __forceinline__ void put_lengths(int count) {
 }
 
 // ---- gates
-// kGateScale g as fp16 right operands: [tile][piece][tokens 0 to 7, 8 to 15], a lane has tokens 2 (lane % 4) and the next
-// of channel lane / 4. The bound of -5 keeps them below 2^14.9; the scale takes small gates off fp16's subnormals.
+// kGateScale g as fp16 right operands: [tile][piece][tokens 0 to 7, 8 to 15], a lane has tokens 2 (lane % 4) and the
+// next of channel lane / 4. The bound of -5 keeps them below 2^14.9; the scale takes small gates off fp16's subnormals.
 using GateWords = uint32_t[kTiles][2][2];
 inline constexpr float kGateScale = 4096.f;
 inline constexpr uint32_t kScaledOnes = 0x0c000c00u, kMinusScaledOnes = 0x8c008c00u;  // fp16 pairs of +- 1 / kGateScale
@@ -272,7 +271,8 @@ __device__ __forceinline__ void put_operands(unsigned char* block, const TileWor
   for (int i = 0; i < 2 * kTiles; ++i)
     decay[i % 2][i / 2] = *reinterpret_cast<const float2*>(decays + i / 2 * kDecayPitch + i % 2 * 8);
   const uint32_t shared = shared_address(own_shared()), operand = shared + at.matrices(kPanel),
-                 first = shared + kFirstKeys + at.matrices(kTileBytes), staging = shared + kStaging + at.warp * kSmallTile,
+                 first = shared + kFirstKeys + at.matrices(kTileBytes),
+                 staging = shared + kStaging + at.warp * kSmallTile,
                  small = staging + small_offset(at.lane % 16, at.lane / 16 * 16);
   const int row = at.lane / 2, byte = at.lane % 2 * 16;
   const uint32_t from = staging + small_offset(row, byte);

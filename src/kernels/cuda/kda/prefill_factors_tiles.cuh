@@ -1,5 +1,5 @@
-// The tensor core half of the factor kernel (prefill_factors.cu): A and M, the inverses on the diagonal, W and U by block
-// substitution. Products of bf16 with fp32 sums: A and M by wgmma, the substitution by m16n8k16.
+// The tensor core half of the factor kernel (prefill_factors.cu): A and M, the inverses on the diagonal, W and U by
+// block substitution. Products of bf16 with fp32 sums: A and M by wgmma, the substitution by m16n8k16.
 #pragma once
 
 #include "kernels/cuda/common/fragments.cuh"
@@ -177,7 +177,8 @@ __device__ __forceinline__ void substitute(unsigned char* shared, uint32_t addre
     if (tile + 1 < kTiles) {
       if (tile == 1) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) before[half] *= decay[kDecayPitch + 8 * half] * decay[2 * kDecayPitch + 8 * half];
+        for (int half = 0; half < 2; ++half)
+          before[half] *= decay[kDecayPitch + 8 * half] * decay[2 * kDecayPitch + 8 * half];
       }
       read(tile + 1);
     }

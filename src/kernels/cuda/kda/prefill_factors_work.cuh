@@ -15,8 +15,9 @@ inline constexpr int kRowBytes = kDim * 2;           // of a raw row
 // Raw rows lie in two panels of 64 channels, one behind the other, swizzled by the address (tensor_copy.cuh).
 inline constexpr int kRawPanel = kRawRows * 128;
 
-// A worker's shared memory, byte offsets. An operand [64][128] is two panels as in prefill_blocks.cuh. kLowerKeys has the
-// end k of the first half and the same k of the second, kFirstKeys the same k of the first half, two panels [32][64].
+// A worker's shared memory, byte offsets. An operand [64][128] is two panels as in prefill_blocks.cuh. kLowerKeys has
+// the end k of the first half and the same k of the second, kFirstKeys the same k of the first half, two panels
+// [32][64].
 inline constexpr int kTilePanel = kTile * 128, kTileBytes = 2 * kTilePanel;
 inline constexpr int kRowsQ = 0, kLowerKeys = 2 * kPanel, kFirstKeys = 4 * kPanel;
 // The raw rows of the next chunk take the places of the operands that die with A: q, k, z, the taps, the bias.
@@ -38,8 +39,8 @@ inline constexpr int kWorks = kBeta + kChunk * 4, kWorksBytes = 448;     // Work
 inline constexpr int kArrived = kWorks + kWorksBytes, kValuesArrived = kArrived + 8;  // barriers of the raw rows
 inline constexpr int kSquared = kValuesArrived + 8;                                    // and of the sums of squares
 inline constexpr int kWorkerBytes = (kSquared + 8 + 1023) / 1024 * 1024;
-// Until step 3, in the place of M: sums of squares of k and q over a warp's channels, float [kWarps][kSquaresPitch][2] with
-// a tile's tokens at kSquaresTile, and 1 / |k| and dim^-1/2 / |q|, float [kChunk][2].
+// Until step 3, in the place of M: sums of squares of k and q over a warp's channels, float [kWarps][kSquaresPitch][2]
+// with a tile's tokens at kSquaresTile, and 1 / |k| and dim^-1/2 / |q|, float [kChunk][2].
 inline constexpr int kSquaresTile = kTile + 4, kSquaresPitch = kTiles * kSquaresTile + 2, kSquares = kBelow,
                      kLengths = kSquares + kWarps * kSquaresPitch * 8;
 // In step 2, in the place of raw z and of the taps, Qd on its way out; in the place of L, a tile of Kb for every warp.
@@ -79,31 +80,34 @@ struct Work {
   std::int64_t row_first, row_tokens;
   std::int64_t b, block;                        // elements to the beta logits, bytes to the block
 };
-// The first chunk with tokens at or after `place`, in steps of the number of workers; `last` is the chunk before. At the
-// start `last` has row -1 and tokens.
-__device__ __forceinline__ void find_work(Work& w, const Work& last, WorkPlace place, const WorkPlace& step,
+// The first chunk with tokens at or after `place`, in steps of the number of workers; `last` is the chunk before. At
+// the start `last` has row -1 and tokens. A whole warp walks, so that no lane is ahead of the others; its first lane
+// writes.
+__device__ __forceinline__ void find_work(Work& to, const Work& last, WorkPlace place, const WorkPlace& step,
                                           const StepArguments& a, const Slab& slab) {
-  w.count = 0;
-  if (last.count == 0) return;  // nothing was left
-  int row = last.row, slot = last.slot;
-  std::int64_t row_first = last.row_first, row_tokens = last.row_tokens;
-  for (; place.turn < work_turns(slab, a.rows, a.heads); place = next_place(place, step, slab, a.heads)) {
-    const WorkLine line = work_line(place, slab, a.heads);
+  Work w;
+  w.place = place, w.row = last.row, w.slot = last.slot, w.row_first = last.row_first, w.row_tokens = last.row_tokens;
+  w.head = 0, w.count = 0, w.token = 0, w.flag = 0, w.first = false, w.b = 0, w.block = 0;
+  const int turns = last.count == 0 ? 0 : work_turns(slab, a.rows, a.heads);  // nothing was left
+  for (; w.place.turn < turns; w.place = next_place(w.place, step, slab, a.heads)) {
+    const WorkLine line = work_line(w.place, slab, a.heads);
     if (line.row >= a.rows) continue;
-    if (line.row != row) {
-      row = line.row, slot = a.slots[row], row_first = a.starts[row];
-      row_tokens = a.starts[row + 1] - row_first;
+    if (line.row != w.row) {
+      w.row = line.row, w.slot = a.slots[w.row], w.row_first = a.starts[w.row];
+      w.row_tokens = a.starts[w.row + 1] - w.row_first;
     }
-    const std::int64_t offset = (static_cast<std::int64_t>(slab.first_chunk) + place.chunk) * kChunk;
-    if (slot < 0 || offset >= row_tokens) continue;
-    w.place = place, w.row = row, w.slot = slot, w.head = line.head, w.row_first = row_first, w.row_tokens = row_tokens;
-    w.count = static_cast<int>(min(static_cast<std::int64_t>(kChunk), row_tokens - offset)), w.first = offset == 0;
-    w.token = static_cast<int>(row_first + offset);
-    w.b = (row_first + offset) * a.b.token_stride + line.head * a.b.head_stride;
-    w.flag = (row * slab.chunks + place.chunk) * a.heads + line.head;
+    const std::int64_t offset = (static_cast<std::int64_t>(slab.first_chunk) + w.place.chunk) * kChunk;
+    if (w.slot < 0 || offset >= w.row_tokens) continue;
+    w.head = line.head, w.first = offset == 0;
+    w.count = static_cast<int>(min(static_cast<std::int64_t>(kChunk), w.row_tokens - offset));
+    w.token = static_cast<int>(w.row_first + offset);
+    w.b = (w.row_first + offset) * a.b.token_stride + line.head * a.b.head_stride;
+    w.flag = (w.row * slab.chunks + w.place.chunk) * a.heads + line.head;
     w.block = static_cast<std::int64_t>(w.flag) * kBlockStride;
-    return;
+    break;
   }
+  if (own_thread() % 32 == 0) to = w;
+  __syncwarp();
 }
 
 // `rows` rows of `stride` bytes on.
@@ -167,8 +171,9 @@ __device__ __forceinline__ void fetch_boxes(uint32_t address, const StepArgument
   const int warp = static_cast<int>(thread / 32), panel = warp % 2, token = w.token - (kTaps - 1);
   const uint32_t barrier = address + kArrived;
   const auto taps = [&](int which) {
-    bulk_copy_in(address + kTapsAt + which * kDim * kTaps * 4,
-                 a.taps + static_cast<std::int64_t>(which * a.heads + w.head) * kDim * kTaps, kDim * kTaps * 4, barrier);
+    constexpr int kBytes = kDim * kTaps * 4;
+    bulk_copy_in(address + kTapsAt + which * kBytes,
+                 a.taps + static_cast<std::int64_t>(which * a.heads + w.head) * kDim * kTaps, kBytes, barrier);
   };
   switch (warp / 2) {
     case 0: copy_head_in(address + kRawQ + panel * kRawPanel, maps.q, panel, w.head, token, barrier); break;

@@ -3,10 +3,9 @@
 //
 // Shared memory: two stages of operands, in two parts that come and go by themselves (W and U are used a product
 // earlier than the rest and are free earlier: each part is on its way for about 1.5 chunks), three places for O of a
-// chunk (bf16, [token][value] in panels), and a place of gates for every output warp.
+// chunk (bf16, [token][value] in panels) and the sums of its squares, and a place of gates for every output warp.
 // Bytes through shared memory a chunk: operands in 72 KB, read by the products of two warpgroups 112 KB, U 16 KB, O in
-// and out 32 KB, gates in and out 32 KB: 2100 clocks of 128 bytes, beside 1792 of the tensor core; the norm weights,
-// read anew for every four tokens, take 256 of the L1.
+// and out 32 KB, gates in and out 32 KB: 2100 clocks of 128 bytes, beside 1792 of the tensor core.
 #pragma once
 
 #include "kernels/cuda/kda/prefill_scan.cuh"
@@ -17,6 +16,8 @@ namespace k3::cuda::kda::prefill_detail {
 // a chunk, for one warp.
 inline constexpr int kStateThreads = 256, kAllThreads = 512, kOutputWarps = (kAllThreads - kStateThreads) / 32 - 1;
 inline constexpr int kUnit = 16, kUnits = kChunk / kUnit;
+// A round of a warp is two tokens; kGateRounds rounds of gates are on their way.
+inline constexpr int kRounds = kUnit / 2, kGateRounds = 4, kRoundBytes = 2 * kDim * 2;
 
 // The chunks of a row and head that a block walks; several of these a block in the overlapped form.
 struct Line {
@@ -42,9 +43,11 @@ __device__ __forceinline__ void each_line(const StepArguments& a, const Slab& sl
 }
 
 struct StateMemory {
-  static constexpr int kStages = 2, kOutputs = 3, kGateBytes = kUnit * kDim * 2;
+  static constexpr int kStages = 2, kOutputs = 3, kGateBytes = kGateRounds * kRoundBytes;
+  static constexpr int kSquarePitch = (kChunk + 4) * 4;  // of a warp's sums: no bank conflicts
   static constexpr int kOutputAt = kStages * kBlockStride, kGatesAt = kOutputAt + kOutputs * 2 * kPanel,
-                       kBarriers = kGatesAt + kOutputWarps * kGateBytes,
+                       kSquaresAt = kGatesAt + kOutputWarps * kGateBytes,
+                       kBarriers = kSquaresAt + kOutputs * kStateThreads / 32 * kSquarePitch,
                        kBytes = kBarriers + 8 * (4 * kStages + 2 * kOutputs) + 1024;
   static_assert(kBytes <= 227 * 1024);
 
@@ -52,6 +55,9 @@ struct StateMemory {
   __device__ __forceinline__ uint32_t block(int n) const { return base + n % kStages * kBlockStride; }
   __device__ __forceinline__ uint32_t output(int n) const { return base + kOutputAt + n % kOutputs * 2 * kPanel; }
   __device__ __forceinline__ uint32_t gates(int warp) const { return base + kGatesAt + warp * kGateBytes; }
+  __device__ __forceinline__ uint32_t squares(int n) const {  // [warp of the state][token]
+    return base + kSquaresAt + n % kOutputs * (kStateThreads / 32) * kSquarePitch;
+  }
   // The places of chunk number n of this block, counted over all its lines: their barriers, and the parities that wait
   // until they are full and until they were emptied of what lay there before.
   __device__ __forceinline__ uint32_t early_full(int n) const { return base + kBarriers + 8 * (n % kStages); }
@@ -109,82 +115,86 @@ __device__ __forceinline__ void feed_blocks(const StepArguments& a, const Slab& 
   });
 }
 
-// Eight lanes own a token, eight channels in each panel; a round of the warp is four tokens. The gates of a warp's next
-// unit come as soon as those of this one have been read.
+// Half of both numbers (exact but for subnormal ones).
+__device__ __forceinline__ uint32_t halved(uint32_t pair) {
+#ifdef K3_CUDA_EMULATOR
+  return bf16_pair(0.5f * both(pair).x, 0.5f * both(pair).y);
+#else
+  uint32_t half;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(half) : "r"(pair), "r"(0x3f003f00u));
+  return half;
+#endif
+}
+
+// Sixteen lanes own a token, eight channels each, whose norm weights stay in registers. Gates come into the place of
+// those that the lane has just read; O and gates of a round are in registers when the round before is computed.
+// sigmoid(x) = (1 + tanh(x / 2)) / 2, with the errors of silu_of_half().
 __device__ __forceinline__ void finish_outputs(const StepArguments& a, const Slab& slab, const Split& split,
                                                const StateMemory& at) {
-  constexpr int kRow = kDim * 2, kRounds = kUnit / 4;
-  const int warp = (static_cast<int>(threadIdx.x) - kStateThreads) / 32 - 1, lane = threadIdx.x % 32;
-  const uint32_t own_gates = at.gates(warp);
+  const int warp = (static_cast<int>(threadIdx.x) - kStateThreads) / 32 - 1, lane = threadIdx.x % 32,
+            channel = lane % 16 * 8, second = lane / 16;  // of the round's two tokens
+  const uint32_t own_gates = at.gates(warp) + lane * 16,
+                 own_output = channel / 64 * kPanel + panel_offset(second, channel % 64 * 2);
+  const float4 low = load4(a.norm_weight + channel), high = load4(a.norm_weight + channel + 4);
   int unit = warp, before = 0;  // units are counted like chunks; before: of the lines before
   each_line(a, slab, split, [&](const Line& line) {
     const int end = before + kUnits * line.chunks, skip = (unit - before) * kUnit;
-    int left = static_cast<int>(min(line.tokens, static_cast<std::int64_t>(line.chunks) * kChunk)) - skip;
-    const auto place = [&](const auto& rows, int token) {
-      return (line.first_token + skip + token) * rows.token_stride + line.head * rows.head_stride;
+    int left = static_cast<int>(min(line.tokens, static_cast<std::int64_t>(line.chunks) * kChunk)) - skip - second;
+    const auto place = [&](const auto& rows) {
+      return (line.first_token + skip + second) * rows.token_stride + line.head * rows.head_stride + channel;
     };
-    const auto* gate = static_cast<const __nv_bfloat16*>(a.gate.data) + place(a.gate, lane / 8) + lane % 8 * 8;
-    auto* out = static_cast<__nv_bfloat16*>(a.y.data) + place(a.y, lane / 8) + lane % 8 * 8;
-    const auto fetch_gates = [&](int left) {  // every lane its own
-#pragma unroll
-      for (int round = 0; round < kRounds; ++round) {
-        if (4 * round + lane / 8 < left)
-#pragma unroll
-          for (int panel = 0; panel < 2; ++panel)
-            copy_async_16(own_gates + (4 * round + lane / 8) * kRow + lane % 8 * 16 + 128 * panel, gate + 64 * panel);
-        gate += 4 * a.gate.token_stride;
-      }
+    const auto* gate = static_cast<const __nv_bfloat16*>(a.gate.data) + place(a.gate);
+    auto* out = static_cast<__nv_bfloat16*>(a.y.data) + place(a.y);
+    const auto tokens_on = [](int round) {  // from this round of the warp to its next one
+      return round == kRounds - 1 ? 2 + (kOutputWarps - 1) * kUnit : 2;
+    };
+    const auto fetch_gates = [&](int round, int left) {  // every lane its own
+      if (2 * round < left) copy_async_16(own_gates + round % kGateRounds * kRoundBytes, gate);
       copy_async_commit();
-      gate += (kOutputWarps - 1) * kUnit * a.gate.token_stride;
+      gate += tokens_on(round) * a.gate.token_stride;
     };
-    if (unit < end) fetch_gates(left);
+    if (unit < end)
+#pragma unroll
+      for (int round = 0; round < kGateRounds; ++round) fetch_gates(round, left);
     for (; unit < end; unit += kOutputWarps) {
-      const int n = unit / kUnits;
-      const uint32_t row = at.output(n) + unit % kUnits * kUnit * 128 + panel_offset(lane / 8, lane % 8 * 16);
+      const int n = unit / kUnits, first_token = unit % kUnits * kUnit;
+      const uint32_t row = at.output(n) + first_token * 128 + own_output;
+      const int next_left = unit + kOutputWarps < end ? left - kOutputWarps * kUnit : 0;
       barrier_wait(at.output_full(n), at.output_filled(n));
-      copy_async_wait<0>();
+      float scale = 0.f;  // of token lane % 16 of the unit: 1 / (2 sqrt(mean o^2 + eps))
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        scale += load_shared_float(at.squares(n) + (4 * second + i) * StateMemory::kSquarePitch +
+                                   (first_token + lane % 16) * 4);
+      scale += shuffle_xor(scale, 16);
+      scale = 0.5f * inverse_sqrt(scale * (1.f / kDim) + a.norm_eps);
+      const auto load_gates = [&](int round) {
+        copy_async_wait<kGateRounds - 2>();
+        return load_shared_uint4(own_gates + round % kGateRounds * kRoundBytes);
+      };
+      const auto load_output = [&](int round) {  // two rows on: the swizzle's next pair
+        return load_shared_uint4((row ^ round % 4 * 32) + round * 256);
+      };
+      uint4 next_gates = load_gates(0), next_o = load_output(0);
 #pragma unroll
       for (int round = 0; round < kRounds; ++round) {
-        uint4 o[2];
-        float size = 0.f;  // sqrt(mean o^2 + eps)
-        const auto square = [](uint32_t pair) {
-          const float2 x = both(pair);
-          return x.x * x.x + x.y * x.y;
+        const uint4 logits = next_gates, o = next_o;
+        if (round + 1 < kRounds) next_gates = load_gates(round + 1), next_o = load_output(round + 1);
+        const float token_scale = shuffle(scale, 2 * round + second);
+        const auto gated = [&](uint32_t o, uint32_t logits, float w0, float w1) {
+          const float2 x = both(o), h = both(halved(logits));
+          return bf16_pair(x.x * w0 * fmaf(fast_tanh(h.x), token_scale, token_scale),
+                           x.y * w1 * fmaf(fast_tanh(h.y), token_scale, token_scale));
         };
-#pragma unroll
-        for (int panel = 0; panel < 2; ++panel)  // four rows on: the other half of the swizzle
-          o[panel] = load_shared_uint4(((row + round * 512) ^ round % 2 * 64) + panel * kPanel);
-#pragma unroll
-        for (int panel = 0; panel < 2; ++panel)
-          size += square(o[panel].x) + square(o[panel].y) + square(o[panel].z) + square(o[panel].w);
-#pragma unroll
-        for (int step = 4; step >= 1; step /= 2) size += shuffle_xor(size, step);
-        const float mean = size * (1.f / kDim) + a.norm_eps;
-        size = mean * inverse_sqrt(mean);
-        const float* weights = a.norm_weight + opaque(lane) % 8 * 8;  // from the L1: registers are short
-#pragma unroll
-        for (int panel = 0; panel < 2; ++panel) {
-          const float4 low = load4(weights + 64 * panel), high = load4(weights + 64 * panel + 4);
-          const int token = 4 * round;  // of the unit, the first of the round
-          const uint4 gate = load_shared_uint4(own_gates + (token + lane / 8) * kRow + 128 * panel + lane % 8 * 16);
-          const auto gated = [&](uint32_t pair, uint32_t logits, float w0, float w1) {
-            const float2 x = both(pair), z = both(logits);
-            const auto scale = [&](float logit) {  // sigmoid(logit) / size
-              return approximate_reciprocal(fast_exp(-logit) * size + size);
-            };
-            return bf16_pair(x.x * w0 * scale(z.x), x.y * w1 * scale(z.y));
-          };
-          const uint4 y =
-              make_uint4(gated(o[panel].x, gate.x, low.x, low.y), gated(o[panel].y, gate.y, low.z, low.w),
-                         gated(o[panel].z, gate.z, high.x, high.y), gated(o[panel].w, gate.w, high.z, high.w));
-          if (token + lane / 8 < left)
-            *reinterpret_cast<uint4*>(out + token * a.y.token_stride + 64 * panel) = y;
-        }
+        const uint4 y = make_uint4(gated(o.x, logits.x, low.x, low.y), gated(o.y, logits.y, low.z, low.w),
+                                   gated(o.z, logits.z, high.x, high.y), gated(o.w, logits.w, high.z, high.w));
+        if (2 * round < left) *reinterpret_cast<uint4*>(out) = y;
+        out += tokens_on(round) * a.y.token_stride;
+        if (round + kGateRounds < kRounds) fetch_gates(round + kGateRounds, left);
+        else fetch_gates(round + kGateRounds - kRounds, next_left);
       }
       barrier_arrive(at.output_read(n));
       left -= kOutputWarps * kUnit;
-      out += kOutputWarps * kUnit * a.y.token_stride;
-      if (unit + kOutputWarps < end) fetch_gates(left);
     }
     before = end;
   });

@@ -10,12 +10,14 @@ namespace k3::cuda::kda::prefill_detail {
 namespace {
 
 constexpr double kStart = 10, kLine = 3;        // of a kernel; of a line of the state kernel
-constexpr double kFactorRound = 12.4;           // two chunks on a multiprocessor
-constexpr double kStateChunk = 2.2, kPairChunk = 0.9, kMergeStep = 3;
-constexpr double kBeside = 1.15;                // both kernels at the same time slow each other down
+constexpr double kFactorRound = 11;             // two chunks on a multiprocessor
+constexpr double kStateChunk = 2.2, kStateBeside = 1.85;  // alone; while the factors are made elsewhere
+constexpr double kPairs = 28, kPairWave = 10;   // pairs and merge; each further wave of blocks
+constexpr double kMergeStep = 0.5;              // 0 where gates forget, 2 with long memory
+constexpr double kIdle = 0.06;                  // of a multiprocessor without a segment
+constexpr double kBeside = 1.22;                // both kernels at the same time slow each other down
 constexpr double kMemory = 4e6;                 // bytes a us
-constexpr double kStateChunkBytes = 106496, kPairChunkBytes = 49664;  // read and written
-constexpr int kMergeBlocks = 8;                 // of a line
+constexpr double kStateChunkBytes = 106496;     // read and written
 
 double factor_time(double chunks, int multiprocessors) {
   return kFactorRound * (1.5 + std::ceil(chunks / (2 * multiprocessors)));
@@ -23,19 +25,20 @@ double factor_time(double chunks, int multiprocessors) {
 double overlapped_time(std::int64_t chunks, int lines, int state_blocks, int multiprocessors) {
   const int turns = (lines + state_blocks - 1) / state_blocks;
   const double factors = factor_time(static_cast<double>(lines) * chunks, multiprocessors - state_blocks),
-               state = (kStateChunk * chunks + kLine) * turns;
+               state = (kStateBeside * chunks + kLine) * turns;
   return 1.5 * kFactorRound + kBeside * std::max(factors, state);
 }
-// Of pairs, merge and state.
+// Of pairs, merge and state, for gates that forget. Long memory adds about 40 us for any number of segments near the
+// best one.
 double split_time(std::int64_t chunks, int lines, int segments, int multiprocessors) {
   const auto waves = [&](double blocks) { return std::ceil(blocks / multiprocessors); };
   const double n = segments, each = (chunks + segments - 1) / segments;
   double time = kStart + std::max((each * kStateChunk + kLine) * waves(lines * n),
                                   lines * chunks * kStateChunkBytes / kMemory);
-  if (segments > 1)
-    time += kStart + std::max(each * kPairChunk * waves(lines * (2 * n - 3)),
-                              lines * (n - 1) * each * kPairChunkBytes / kMemory);
-  if (segments > 2) time += 2 + (n - 2) * kMergeStep * waves(lines * kMergeBlocks);
+  if (segments > 1) {
+    time += kPairs + kPairWave * (waves(lines * (n - 1)) - 1) + kMergeStep * (n - 2);
+    time += kIdle * std::max(0., multiprocessors - lines * n);
+  }
   return time;
 }
 

@@ -36,7 +36,7 @@ template <int kAdd, int kSign>
 __device__ __forceinline__ void project(float (&d)[32], const uint32_t (&state)[32], uint32_t operand) {
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
-    const uint64_t b = panel_descriptor(operand + k / 4 * kPanel + k % 4 * 32);
+    const uint64_t b = further(panel_descriptor(operand), k / 4 * kPanel + k % 4 * 32);
     if (k == 0) wgmma<kAdd, kSign, 0>(d, state, b);
     else wgmma<1, kSign, 0>(d, state + 4 * k, b);
   }
@@ -44,12 +44,12 @@ __device__ __forceinline__ void project(float (&d)[32], const uint32_t (&state)[
 // S^T += R^T Kb
 __device__ __forceinline__ void restore(float (&state)[64], const uint32_t (&r)[16], uint32_t keys) {
 #pragma unroll
-  for (int k = 0; k < 4; ++k) wgmma<1, 1, 1>(state, r + 4 * k, panel_descriptor(keys + k * 2048, kPanel));
+  for (int k = 0; k < 4; ++k) wgmma<1, 1, 1>(state, r + 4 * k, further(panel_descriptor(keys, kPanel), k * 2048));
 }
 // O^T += R^T A^T
 __device__ __forceinline__ void attend(float (&o)[32], const uint32_t (&r)[16], uint32_t scores) {
 #pragma unroll
-  for (int k = 0; k < 4; ++k) wgmma<1, 1, 0>(o, r + 4 * k, panel_descriptor(scores + k * 32));
+  for (int k = 0; k < 4; ++k) wgmma<1, 1, 0>(o, r + 4 * k, further(panel_descriptor(scores), k * 32));
 }
 template <int kCount>
 __device__ __forceinline__ void pack(uint32_t (&bits)[kCount / 2], const float (&x)[kCount]) {

@@ -1,15 +1,17 @@
 // Few heads over many SMs: the chunks of a row in segments that run at the same time (kernels.md 3.1). A segment acts
 // on its entry state affinely, S_out = M S_in + S~, so
-//   pairs    every segment but the last gives S~ (its scan from zero; the first one from the true state), every segment
-//            but the first and the last M (the same scan over K columns, from the identity, with zero values)
-//   merge    S_in of segment j + 1 = M_j S_in of segment j + S~_j, one after the other, fp32
+//   pairs    of every segment but the last: S~, its scan from zero (the first one from the true state), and M, the same
+//            scan over K columns, from the identity, with zero values
+//   merge    S_in of segment j + 1 = M_j S_in of segment j + S~_j, one after the other
 //   state    the ordinary kernel, every segment from its own entry state
 // Rows of at most segment_chunks chunks are not split and take the ordinary path alone.
 //
-// M is set to zero once no entry of it exceeds 2^-31: its Frobenius norm is then below 2^-24, and the steps behind are
-// contractions, (I - beta k k^T) Diag(e^g) with |k| <= 1, 0 <= beta <= 1 and g <= 0, so M S_in stays below
-// 2^-24 |S_in|. Gates that forget quickly end the scan of M after four chunks.
-// Bytes a token and head: pairs 776 (S~; M finds the same blocks in the L2), state 1160 + 512.
+// Where gates forget, the end of a segment is enough: the steps are contractions, (I - beta k k^T) Diag(e^g) with
+// |k| <= 1, 0 <= beta <= 1 and g <= 0, so once no entry of M over the last w chunks exceeds 2^-31 its Frobenius norm is
+// below 2^-24, M S stays below 2^-24 |S| for every state S before these chunks, and S_out is their scan from zero. The
+// pairs kernel takes w from the decays of the chunks, finds M of the w chunks, and walks the whole segment only when it
+// has not vanished.
+// Bytes a token and head: pairs 776 of the chunks it walks, state 1160 + 512.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +20,18 @@
 namespace k3::cuda::kda::prefill_detail {
 
 inline constexpr int kMostSegments = 64;
-inline constexpr int kTransferPitch = 136;  // floats; 8 mod 32: no bank conflicts once M lies in shared memory
+inline constexpr int kTransferBytes = 2 * 128 * 128 * 4;
 
 struct Split {
   int segment_chunks = 0;     // of every segment but the last of a row
   int segments = 1;           // of the longest row; 1: nothing is split
-  float* entries = nullptr;   // [rows, segments, heads, key, value]: S_in; pairs leaves S~_j at j + 1
-  float* transfers = nullptr;  // [rows, segments, heads, key in, kTransferPitch]: M, key out inside a row
-  int* vanished = nullptr;    // [rows, segments, heads, 2]: 1 where half the key-in columns of M are zero
+  // [rows, segments, heads, key, value]: S_in; pairs leaves S~_j at j + 1 where it is all of it.
+  float* entries = nullptr;
+  // [rows, segments, heads] of kTransferBytes, where it has not: M as bf16 and the rest as bf16, each [key in][key out]
+  // in four panels (prefill_blocks.cuh), key out in the inner pair; S~ as the threads hold it, [half of the values][a
+  // quarter of 64][thread][4].
+  unsigned char* transfers = nullptr;
+  int* vanished = nullptr;    // [rows, segments, heads]: 1 where the entry state of segment j + 1 is S~_j alone
 };
 
 std::size_t split_bytes(int segments, int rows, int heads);

@@ -1,163 +1,132 @@
-// The transfer pairs of prefill_split.h (sm_90a): one block per row, head, segment and matrix (S~ or M), two warpgroups
-// with 64 of its columns each, the scan of prefill_scan.cuh without outputs:
-//   R^T = U^T - S^T W^T;   S^T = e^(G_C) S^T + R^T Kb       S~: from zero (segment 0: from the row's state)
+// The transfer pairs of prefill_split.h (sm_90a): one block per row, head and segment, two warpgroups with 64 columns
+// of S~ and 64 of M each, the scan of prefill_scan.cuh without outputs:
+//   R^T = U^T - S^T W^T;   S^T = e^(G_C) S^T + R^T Kb     S~: from zero (segment 0: from the row's state)
 //   M: S = identity, U = 0; the "values" are the input keys
-// A warp feeds the operands, four stages deep. Products of a chunk: 1024 clocks of the tensor core.
+// over the last w chunks of the segment, or over all of it when M of the last ones has not vanished. A warp feeds the
+// operands, four stages deep. Products of a chunk: 2048 clocks of the tensor core.
+// A block starts while the last factors are being made. It uses the time to walk two chunks of whatever lies there:
+// otherwise its instructions come from memory in the middle of the scan (5 us of 20).
 // Precision: as prefill_state.cu, fp32 sums, bf16 operands. More (both bf16 halves of M and its R) changed no result:
 // the rounding of S~ and of W, U and Kb is as large.
 #include "kernels/cuda/common/chained_launch.cuh"
-#include "kernels/cuda/kda/prefill_scan.cuh"
+#include "kernels/cuda/kda/prefill_split_walk.cuh"
 
 namespace k3::cuda::kda::prefill_detail {
 namespace {
+using namespace pairs;
 
-constexpr int kWarps = 8, kThreads = 32 * kWarps + 32, kStages = 4;
-constexpr int kLook = 4;  // whether M has vanished is looked at every kLook chunks
-// Limit of every entry: the norm of a 128 x 128 matrix is then below 2^-24.
-[[maybe_unused]] constexpr float kVanished = 0x1p-31f;
-// A stage: Kb, W, U, the decays.
-[[maybe_unused]] constexpr int kKeys = 0, kWeights = 2 * kPanel, kValues = 4 * kPanel, kDecays = 6 * kPanel;
+// The last chunks whose product of decays falls below 2^-kForget in every channel are tried; M shrinks by the keys too.
+// Decays are looked at kLook chunks at a time. kRehearsed: chunks of the rehearsal.
+[[maybe_unused]] constexpr int kForget = 32, kLook = 8, kRehearsed = 2;
 
-struct PairMemory {
-  using PairRing = Ring<kStages, 6 * kPanel + 1024>;
-  static constexpr int kNormBarrier = PairRing::kBytes + PairRing::kBarrierBytes, kNorms = kNormBarrier + 16,
-                       kStop = kNorms + 2 * 4 * kWarps, kBytes = kStop + 16 + 1024;
-  uint32_t base;         // in shared space
-  unsigned char* bytes;  // the same address as a pointer
-  __device__ __forceinline__ PairRing ring() const { return {base, base + PairRing::kBytes}; }
-  __device__ __forceinline__ uint32_t norm_barrier() const { return base + kNormBarrier; }
-  __device__ __forceinline__ float* norms(int look) const {
-    return reinterpret_cast<float*>(bytes + kNorms) + look % 2 * kWarps;
-  }
-  __device__ __forceinline__ volatile int* stop() const { return reinterpret_cast<volatile int*>(bytes + kStop); }
-  __device__ __forceinline__ void init() const {
-    for (int stage = 0; stage < kStages; ++stage)
-      barrier_init(ring().full(stage), 1), barrier_init(ring().empty(stage), 32 * kWarps);
-    barrier_init(norm_barrier(), kWarps);
-    barrier_init_fence();
-    *stop() = 0;
-  }
-};
-
-// Whether every entry of M is below the limit; all warps come to the same answer.
-[[maybe_unused]] __device__ __forceinline__ bool all_below(const float (&S)[64], const PairMemory& at, int look) {
-  float most = 0.f;
+// After how many of the last chunks this thread's channel has forgotten; all of them: not early enough.
+[[maybe_unused]] __device__ __forceinline__ int forgotten_after(const Span& span, int channel) {
+  float product = 1.f;
+  for (int done = 0; done < span.chunks; done += kLook) {
+    float decays[kLook];
 #pragma unroll
-  for (int i = 0; i < 64; ++i) most = fmaxf(most, fabsf(S[i]));
+    for (int i = 0; i < kLook; ++i)
+      decays[i] = done + i < span.chunks
+                      ? load_fresh(reinterpret_cast<const float*>(span.block(span.chunks - 1 - done - i) + kDecay) +
+                                   channel)
+                      : 1.f;
 #pragma unroll
-  for (int step = 16; step >= 1; step /= 2) most = fmaxf(most, shuffle_xor(most, step));
-  float* norms = at.norms(look);
-  if (threadIdx.x % 32 == 0) {
-    norms[threadIdx.x / 32] = most;
-    barrier_arrive(at.norm_barrier());
+    for (int i = 0; i < kLook; ++i) {
+      product *= decays[i];
+      if (product < 1.f / (std::int64_t{1} << kForget)) return min(done + i + 1, span.chunks);
+    }
+    if (log2f(product) * static_cast<float>(span.chunks) > static_cast<float>(-kForget * (done + kLook))) break;
   }
-  barrier_wait(at.norm_barrier(), look & 1);
-#pragma unroll
-  for (int i = 0; i < kWarps; ++i) most = fmaxf(most, norms[i]);
-  return most < kVanished;
+  return span.chunks;
 }
 
-// Walks the segment; true when M has vanished on the way.
-template <bool kTransfer>
-__device__ __forceinline__ bool walk(float (&S)[64], const PairMemory& at, int chunks) {
-  const auto ring = at.ring();
-  const uint32_t values = kValues + threadIdx.x / 128 * kPanel;
-  bool vanished = false;
-  float r[32];
-  uint32_t left[32], r_bits[16];
-  pack(left, S);
-  barrier_wait(ring.full(0), 0);
-  if constexpr (!kTransfer) load_values(r, ring.block(0) + values);
-  for (int chunk = 0; chunk < chunks && !vanished; ++chunk) {
-    const int stage = chunk % kStages, next = (chunk + 1) % kStages;
-    const uint32_t block = ring.block(stage);
-    wgmma_fence();
-    project<kTransfer ? 0 : 1, -1>(r, left, block + kWeights);
-    wgmma_commit();
-    wgmma_wait<1>();  // costs nothing; without it ptxas waits for the product before S is touched
-    if (kTransfer && chunk % kLook == kLook - 1) vanished = all_below(S, at, chunk / kLook);
-    decay_state(S, block + kDecays);
-    wgmma_wait<0>();
-    settle(r);
-    pack(r_bits, r);
-    wgmma_fence();
-    restore(S, r_bits, block + kKeys);
-    wgmma_commit();
-    if (chunk + 1 < chunks) barrier_wait(ring.full(next), (chunk + 1) / kStages & 1);
-    if constexpr (!kTransfer) load_values(r, ring.block(next) + values);  // behind the last chunk: stale, never used
-    wgmma_wait<0>();
-    settle(S);
-    pack(left, S);
-    if (vanished && threadIdx.x == 0) *at.stop() = 1;
-    barrier_arrive(ring.empty(stage));
-  }
-  return vanished;
-}
-
-// blocks: of the segment's first chunk.
-[[maybe_unused]] __device__ __forceinline__ void feed(const PairMemory& at, const unsigned char* blocks, int heads,
-                                                      int chunks, bool transfer) {
-  static_assert(kWeightedKeys == kRestoredKeys + 2 * kPanel, "Kb and W in one copy");
-  const auto ring = at.ring();
-  int issued = 0;
-  for (; issued < chunks; ++issued) {
-    const int stage = issued % kStages;
-    barrier_wait(ring.empty(stage), (issued / kStages & 1) ^ 1);
-    if (*at.stop()) break;
-    const unsigned char* block = blocks + static_cast<std::int64_t>(issued) * heads * kBlockStride;
-    const uint32_t to = ring.block(stage), full = ring.full(stage);
-    barrier_arrive_expect(full, (transfer ? 4 : 6) * kPanel + kDim * 4);
-    bulk_copy_in(to + kKeys, block + kRestoredKeys, 4 * kPanel, full);
-    if (!transfer) bulk_copy_in(to + kValues, block + kWeightedValues, 2 * kPanel, full);
-    bulk_copy_in(to + kDecays, block + kDecay, kDim * 4, full);
-  }
-  for (int chunk = max(issued - kStages, 0); chunk < issued; ++chunk)  // no copy may outlive the block
-    barrier_wait(ring.full(chunk % kStages), chunk / kStages & 1);
-}
-
-// z < segments - 2: M of segment z + 1; behind them S~ of segment 0, 1, ...
 __global__ void __launch_bounds__(kThreads, 1)
     pairs_kernel(const __grid_constant__ StepArguments a, const __grid_constant__ Slab slab,
                  const __grid_constant__ Split split) {
 #if defined(K3_CUDA_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  await_previous_kernel();
-  release_next_kernel();
-  const int head = blockIdx.x, row = blockIdx.y, which = blockIdx.z, half = threadIdx.x / 128;
-  const bool transfer = which < split.segments - 2;
-  const int segment = transfer ? which + 1 : which - (split.segments - 2), chunks = split.segment_chunks,
-            first = segment * chunks;
-  if (first + chunks >= share_of(a, slab, row).chunks) return;  // the last segment of a row, or none
+  const int head = blockIdx.x, row = blockIdx.y, segment = blockIdx.z, half = threadIdx.x / 128;
+  const int chunks = split.segment_chunks, first = segment * chunks;
+  const bool asked_for = first + chunks < share_of(a, slab, row).chunks;  // not the last segment of a row
   const uint32_t base = panel_base();
   const PairMemory at{
       base, shared_memory<unsigned char>() + (base - shared_address(shared_memory<unsigned char>()))};
+  const Span span{block_of(slab, row, first, a.heads, head), chunks, a.heads};
   if (threadIdx.x == 0) at.init();
-  __syncthreads();
-  if (threadIdx.x >= 32 * kWarps) {
-    if (threadIdx.x == 32 * kWarps) feed(at, block_of(slab, row, first, a.heads, head), a.heads, chunks, transfer);
-    return;
-  }
   constexpr std::int64_t kState = kDim * kDim;
   const std::int64_t pair = (static_cast<std::int64_t>(row) * split.segments + segment) * a.heads + head;
-  float S[64];
-  if (transfer) {
-    each_state_element(64 * half, [&](int i, int key, int value) { S[i] = key == value ? 1.f : 0.f; });
-    const bool vanished = walk<true>(S, at, chunks);
-    if (threadIdx.x % 128 == 0) split.vanished[2 * pair + half] = vanished;
-    float* to = split.transfers + pair * kDim * kTransferPitch;
-    if (!vanished)
-      each_state_element(64 * half, [&](int i, int key, int value) { to[value * kTransferPitch + key] = S[i]; });
-  } else {
-    float* entry = split.entries + pair * kState;  // S_in of this segment; S~ goes to the next one's
-    float* next = entry + a.heads * kState;
-    const float* state = a.state + (static_cast<std::int64_t>(a.slots[row]) * a.heads + head) * kState;
-    if (segment == 0) {  // the loads first: the compiler moves none across a store
-      each_state_element(64 * half, [&](int i, int key, int value) { S[i] = state[key * kDim + value]; });
-      each_state_element(64 * half, [&](int i, int key, int value) { entry[key * kDim + value] = S[i]; });
-    } else {
-      each_state_element(64 * half, [&](int i, int, int) { S[i] = 0.f; });
+  float* entry = split.entries + pair * kState;  // S_in of this segment; S~ goes to the next one's
+  float* next = entry + a.heads * kState;
+  const float* state =
+      asked_for ? a.state + (static_cast<std::int64_t>(a.slots[row]) * a.heads + head) * kState : nullptr;
+  const auto window = [&] {
+    const int* windows = at.windows();
+    return max(max(windows[0], windows[1]), max(windows[2], windows[3]));
+  };
+  int n = 0, look = 0;
+  if (threadIdx.x >= 32 * kWarps) {
+    registers_down<kFeedRegisters>();
+    __syncthreads();
+    await_previous_kernel();
+    release_next_kernel();
+    if (!asked_for) return;
+    __syncthreads();
+    if (threadIdx.x != 32 * kWarps) return;
+    for (int turn = window() < chunks ? 0 : 1; turn < 2; ++turn) {
+      const int count = turn == 0 ? window() : chunks;
+      feed(at, span, n, count), n += count;
+      if (turn == 0 && all_below(at, look++)) break;
     }
-    walk<false>(S, at, chunks);
-    each_state_element(64 * half, [&](int i, int key, int value) { next[key * kDim + value] = S[i]; });
+    return;
+  }
+  registers_up<kWalkRegisters>();
+  if (segment == 0 && asked_for)  // where the state kernel looks for it; `state` receives the row's end meanwhile
+    for (int i = threadIdx.x; i < kState / 4; i += 32 * kWarps)
+      reinterpret_cast<float4*>(entry)[i] = reinterpret_cast<const float4*>(state)[i];
+  // Pass 0: whoever waits for the factors goes through the instructions once, so that they are at hand afterwards.
+  float S[64], M[64];
+#pragma unroll 1
+  for (int pass = 0; pass < 2; ++pass) {
+    if (pass == 1) {
+      await_previous_kernel();
+      release_next_kernel();
+      if (!asked_for) return;
+    }
+    if (threadIdx.x < kDim && asked_for) {
+      float after = static_cast<float>(forgotten_after(span, threadIdx.x));
+#pragma unroll
+      for (int step = 16; step >= 1; step /= 2) after = fmaxf(after, shuffle_xor(after, step));
+      if (threadIdx.x % 32 == 0) at.windows()[threadIdx.x / 32] = static_cast<int>(after);
+    }
+    __syncthreads();
+    // Turn 0: the window; turn 1, when there is none or M has not vanished: all chunks, and M of the first segment is
+    // not asked for.
+    for (int turn = pass == 0 || window() < chunks ? 0 : 1; turn < 2; ++turn) {
+      const bool asked = turn == 0 || segment > 0;
+      if (!asked) each_state_element(64 * half, [&](int i, int key, int value) { S[i] = state[key * kDim + value]; });
+      const int count = pass == 0 ? kRehearsed : turn == 0 ? window() : chunks;
+      walk(S, M, at, n, count, asked, asked, pass == 1);
+      if (pass == 0) break;
+      n += count;
+      const bool vanished = asked && all_below(M, at, look++);
+      if (threadIdx.x == 0) split.vanished[pair] = vanished;
+      if (turn == 0 && !vanished) continue;
+      if (vanished || !asked) {
+        each_state_element(64 * half, [&](int i, int key, int value) { next[key * kDim + value] = S[i]; });
+        break;
+      }
+      unsigned char* to = split.transfers + pair * kTransferBytes;
+      float4* sums = reinterpret_cast<float4*>(to + 8 * kPanel) + half * 16 * 128 + threadIdx.x % 128;
+#pragma unroll
+      for (int i = 0; i < 16; ++i) sums[i * 128] = make_float4(S[4 * i], S[4 * i + 1], S[4 * i + 2], S[4 * i + 3]);
+      each_state_element(64 * half, [&](int i, int key, int value) {
+        if (i % 2 != 0) return;
+        unsigned char* word = to + (half * 2 + key / 64) * kPanel + panel_offset(value % 64, key % 64 * 2);
+        const uint32_t rounded = bf16_pair(M[i], M[i + 1]);
+        *reinterpret_cast<uint32_t*>(word) = rounded;
+        *reinterpret_cast<uint32_t*>(word + 4 * kPanel) =
+            bf16_pair(M[i] - both(rounded).x, M[i + 1] - both(rounded).y);
+      });
+    }
   }
 #endif  // elsewhere prefill_supported() is false and nobody launches it
 }
@@ -165,8 +134,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 }  // namespace
 
 cudaError_t launch_pairs(const StepArguments& a, const Slab& slab, const Split& split, cudaStream_t stream) {
-  return launch_chained(pairs_kernel, dim3(a.heads, a.rows, 2 * split.segments - 3), kThreads, PairMemory::kBytes,
-                        stream, a, slab, split);
+  return launch_chained(pairs_kernel, dim3(a.heads, a.rows, split.segments - 1), kThreads, PairMemory::kBytes, stream,
+                        a, slab, split);
 }
 
 }  // namespace k3::cuda::kda::prefill_detail

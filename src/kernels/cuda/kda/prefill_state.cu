@@ -1,15 +1,14 @@
 // The state kernel of prefill.h (sm_90a). A block walks lines (a row and head, or a segment of it, prefill_split.h),
 // chunk by chunk; its warps:
 //   two warpgroups of the state, 64 value columns each (prefill_scan.cuh). A chunk:
-//           W product -> R | in its shadow O of the chunk before leaves for shared memory | Qd product -> O | in its
-//           shadow R^T is packed and S decayed | A product -> O, Kb product -> S | in their shadow the next U^T is
-//           loaded; then the new S is packed
-//         A warpgroup that issues products waits until all but the last few have run, so that each hides little of its
-//         own work: the two hide each other's. Nothing is in flight across the loop's edge, where ptxas would serialise
+//           W product -> R | in its shadow O of the chunk before and the sums of its squares leave for shared memory |
+//           Qd product -> O | in its shadow R^T is packed and S decayed
+//           A product -> O, Kb product -> S | in their shadow the next U^T is loaded; then the new S is packed
+//         The two hide each other's latencies. Nothing is in flight across the loop's edge, where ptxas would serialise
 //         every product.
 //   a warp that feeds the operands, and seven that make the output (prefill_outputs.cuh)
-// Products of a chunk and warpgroup: 896 clocks of the tensor core. A chunk takes 2450
-// clocks without its output and 3800 with it: the output warps set the pace.
+// Products of a chunk and warpgroup: 896 clocks of the tensor core. A chunk takes 2250 clocks without its output and
+// 3150 with it: the warps get in each other's way.
 // Bytes a token and head: 1160 + 512.
 #include <algorithm>
 
@@ -24,6 +23,31 @@ namespace {
 [[maybe_unused]] constexpr int kOutputRegisters =
     (65536 - kStateThreads * kStateRegisters) / (kAllThreads - kStateThreads) / 8 * 8;
 
+// O^T squared and summed over this warp's 16 value columns, to the 64 floats at `to`. In halves of 32 tokens: eight
+// lanes hold parts of the same eight tokens and exchange until each has the sum of one.
+[[maybe_unused]] __device__ __forceinline__ void put_squares(uint32_t to, const float (&o)[32]) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float sums[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float* x = o + 16 * half + i / 2 * 4 + i % 2;
+      sums[i] = fmaf(x[0], x[0], x[2] * x[2]);
+    }
+#pragma unroll
+    for (int count = 4; count >= 1; count /= 2) {
+      const bool upper = lane & 4 * count;
+#pragma unroll
+      for (int i = 0; i < count; ++i) {
+        const float kept = upper ? sums[count + i] : sums[i], given = upper ? sums[i] : sums[count + i];
+        sums[i] = kept + shuffle_xor(given, 4 * count);
+      }
+    }
+    store_shared(to + (32 * half + lane / 8 * 8 + lane % 4 * 2 + lane / 4 % 2) * 4, bits_of(sums[0]));
+  }
+}
+
 // One line: entry is the state before, exit where the state behind goes, or null, both [key][value]; n is the number of
 // its first chunk.
 [[maybe_unused]] __device__ __forceinline__ void run_line(const StateMemory& at, const float* entry, float* exit, int n,
@@ -32,7 +56,7 @@ namespace {
   float S[64], o[32], r[32];
   uint32_t left[32], r_bits[16];
   each_state_element(64 * group, [&](int i, int key, int value) { S[i] = entry[key * kDim + value]; });
-  const auto put_output = [&](int n) {  // O^T to shared memory, token-major
+  const auto put_output = [&](int n) {  // O^T to shared memory, token-major; the sums of its squares
     barrier_wait(at.output_read(n), at.output_filled(n) ^ 1);
 #pragma unroll
     for (int tile = 0; tile < 4; ++tile) {
@@ -40,6 +64,7 @@ namespace {
       store_transposed(transposed_address(at.output(n) + group * kPanel, tile), bf16_pair(x[0], x[1]),
                        bf16_pair(x[2], x[3]), bf16_pair(x[4], x[5]), bf16_pair(x[6], x[7]));
     }
+    put_squares(at.squares(n) + threadIdx.x / 32 * StateMemory::kSquarePitch, o);
     barrier_arrive(at.output_full(n));
   };
   const int begin = n, end = n + chunks;

@@ -28,8 +28,10 @@
 // the model's type: 3 raw tokens, oldest first, q, k, v side by side; state [slots, heads, dim, dim] fp32, key first.
 //
 // One block per row and head. Rows of one token (longest = 1) have a kernel of their own, step_decode.cu;
-// step_window.cu serves any rows. Every load of a block is issued before the first is needed, 16 of 16 bytes a thread
-// for the state; behind them a later block's state is asked into the L2.
+// step_window.cu serves any rows. Every load of a block is issued before the first is needed; behind them a later
+// block's state is asked into the L2. Decode moves the state by loads and stores of 16 bytes a thread, whole keys a
+// warp; the tensor cores of the other kernel want it in another order, which shared memory and bulk copies give
+// (step_tile.cuh).
 // Precision: fp32 throughout, the convolution's output rounded to the model's type, the result rounded once.
 // Bytes a row and head at dim 128 in bf16: state 2 x 65,536, window 2 x 2,304 (once each when nothing is committed),
 // and 1,538 a token: 3072 row-heads move 422 MB for one token, 100 us at 4.2 TB/s, 455 MB for eight, 108 us.

@@ -4,7 +4,7 @@
 // Sums over the keys (order: step_row.cuh): within a thread, then over the eight groups of keys through shared memory.
 #include "kernels/cuda/common/chained_launch.cuh"
 #include "kernels/cuda/kda/dispatch.h"
-#include "kernels/cuda/kda/step_row.cuh"
+#include "kernels/cuda/kda/step_stream.cuh"
 
 namespace k3::cuda::kda::step_detail {
 namespace {
@@ -75,11 +75,11 @@ __global__ void __launch_bounds__(2 * kDim, kDim == 128 ? 2 : 4) decode_kernel(S
   if (warp == 0) {
     load_lane(gate, at<E>(a.gate, token, head) + kLane * lane), load_lane(weight, a.norm_weight + kLane * lane);
   }
-  const int group = thread / kAcross, column = thread % kAcross * 4, first = Map<kDim>::group_key(group);
+  const int group = thread / kAcross, column = thread % kAcross * 4, first = group * kKeys;
   float* state = a.state + ((static_cast<std::int64_t>(slot) * a.heads + head) * kDim + first) * kDim + column;
   float4 x[kKeys];
 #pragma unroll
-  for (int i = 0; i < kKeys; ++i) x[i] = load4(state + Map<kDim>::key_step(i) * kDim);
+  for (int i = 0; i < kKeys; ++i) x[i] = load4(state + i * kDim);
   prefetch_state<kDim>(a, row, head, ahead);
   release_next_kernel();
 
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(2 * kDim, kDim == 128 ? 2 : 4) decode_kernel(S
 #pragma unroll
   for (int part = 0; part < kKeys; part += 4) {
     float q[4], k[4], decay[4];
-    const int key = first + Map<kDim>::key_step(part);
+    const int key = first + part;
     load_lane(q, s.vectors[0] + key), load_lane(k, s.vectors[1] + key), load_lane(decay, s.vectors[3] + key);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -120,11 +120,11 @@ __global__ void __launch_bounds__(2 * kDim, kDim == 128 ? 2 : 4) decode_kernel(S
 #pragma unroll
     for (int part = 0; part < kKeys; part += 4) {
       float k[4];
-      load_lane(k, s.vectors[1] + first + Map<kDim>::key_step(part));
+      load_lane(k, s.vectors[1] + first + part);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float4 v = x[part + i];
-        store4(state + Map<kDim>::key_step(part + i) * kDim,
+        store4(state + (part + i) * kDim,
                make_float4(fmaf(k[i], u[0], v.x), fmaf(k[i], u[1], v.y), fmaf(k[i], u[2], v.z), fmaf(k[i], u[3], v.w)));
       }
     }

@@ -4,53 +4,12 @@
 //   met[t][k] s = sum_d k_t (c_t / c_s) k_s, s < t;     met[t][q] s = sum_d q_t (c_t / c_s) k_s, s <= t
 //   u_t = beta_t / |k_t| (v_t - ((c_t k_t)^T S + sum_s met[t][k] s u_s) / |k_t|)
 //   o_t = ((c_t q_t)^T S + sum_s met[t][q] s u_s) / |q_t| / sqrt(dim)
-// The products with S are one 16 x dim x dim matrix product a head on the tensor cores: rows 0 .. 7 the keys, 8 .. 15
-// the queries. Both operands are split in two terms, of bf16 for bf16 models (relative error about 2^-17 of the sum of
-// magnitudes), of tf32 for fp32 ones (2^-21), and three products kept.
+// The products with S: step_drafts_state.cuh.
 #pragma once
 
-#include "kernels/cuda/kda/step_row.cuh"
+#include "kernels/cuda/kda/step_drafts_state.cuh"
 
 namespace k3::cuda::kda::step_detail {
-
-// A number as two tf32 terms; the tensor core ignores the low 13 bits of the second.
-struct Split {
-  uint32_t high, low;
-  __device__ __forceinline__ explicit Split(float x) {
-    high = bits_of(x) & 0xffffe000u;
-    low = bits_of(x - from_bits(high));
-  }
-};
-
-// Two neighbouring keys as two bf16 terms each.
-struct SplitPair {
-  uint32_t high, low;
-  __device__ __forceinline__ SplitPair(float x, float y) {
-    high = bf16_pair(x, y);
-    const float2 rounded = both(high);
-    low = bf16_pair(x - rounded.x, y - rounded.y);
-  }
-};
-
-// A lane's channels of a draft's decayed k and q, split here for bf16 because every warp reads them in meet_state.
-template <int kLane, class S>
-__device__ __forceinline__ void store_decayed(S& s, int t, int channel, const float (&k)[kLane],
-                                              const float (&q)[kLane]) {
-  using E = typename S::E;
-  if constexpr (kLane == 4 && sizeof(E) == 2) {
-    const SplitPair k0(k[0], k[1]), q0(q[0], q[1]), k1(k[2], k[3]), q1(q[2], q[3]);
-    *reinterpret_cast<uint4*>(s.decayed(t) + 2 * channel) = make_uint4(k0.high, q0.high, k1.high, q1.high);
-    *reinterpret_cast<uint4*>(s.decayed(t, 1) + 2 * channel) = make_uint4(k0.low, q0.low, k1.low, q1.low);
-  } else {
-    const auto put = [&](int key, int which, float x) {
-      const int place = 8 * (key / 4) + 4 * (key / 2 % 2) + 2 * which + key % 2;
-      store1(s.decayed(t) + place, x);
-      if constexpr (sizeof(E) == 2) store1(s.decayed(t, 1) + place, x - round_to<E>(x));
-    };
-#pragma unroll
-    for (int i = 0; i < kLane; ++i) put(channel + i, 0, k[i]), put(channel + i, 1, q[i]);
-  }
-}
 
 // A warp = one draft: its products with the earlier ones, its decayed key and query.
 template <int kDim, class S>
@@ -64,6 +23,7 @@ __device__ __forceinline__ void meet_drafts(S& s, const Map<kDim>& map, int from
     for (int i = 0; i < kLane; ++i) run[i] = 1.f;
 #pragma unroll
     for (int back = 0; back < kChunk; ++back) {  // beyond the first draft: sums that nobody reads, decay 1
+      if (back == kChunk / 2 && t < kChunk / 2) break;  // the same for the whole warp
       const int e = from + max(0, t - back);
       float k_s[kLane], decay[kLane];
       load_lane(k_s, s.k(e) + channel), load_lane(decay, (back <= t ? s.decay(e) : s.ones) + channel);
@@ -97,69 +57,6 @@ __device__ __forceinline__ void meet_drafts(S& s, const Map<kDim>& map, int from
   }
 }
 
-template <class Terms>
-struct Operands {
-  Terms x, y;
-};
-// sums[c] += a y[c], three products of the terms each. Products that follow each other belong to different sums.
-template <class Terms, class Product>
-__device__ __forceinline__ void multiply_split(float (&sums)[4][4], const uint32_t (&high)[4], const uint32_t (&low)[4],
-                                               const Operands<Terms> (&y)[4], Product product) {
-#pragma unroll
-  for (int p = 0; p < 3; ++p)
-#pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      const uint32_t b[2] = {p == 1 ? y[c].x.low : y[c].x.high, p == 1 ? y[c].y.low : y[c].y.high};
-      product(sums[c], p == 0 ? low : high, b);
-    }
-}
-
-// Tile map: both products with the state over this half of the keys. Lane l of a product holds rows l / 4 (+ 8) and
-// the values of column l / 4: the tile's four columns are four products. The keys of a product are a lane's next ones,
-// times the four lanes that share columns: their order does not matter.
-template <int kDim, class S>
-__device__ __forceinline__ void meet_state(S& s, const Map<kDim>& map, int from, const Tile<kDim>& tile) {
-  float sums[4][4] = {};
-  const int row = map.lane / 4;
-#pragma unroll
-  for (int part = 0; part < Map<kDim>::kKeys / 4; ++part) {
-    const int key = map.key(4 * part);
-    const float4* x = tile.x + 4 * part;
-    const float values[4][4] = {{x[0].x, x[0].y, x[0].z, x[0].w}, {x[1].x, x[1].y, x[1].z, x[1].w},
-                                {x[2].x, x[2].y, x[2].z, x[2].w}, {x[3].x, x[3].y, x[3].z, x[3].w}};
-    if constexpr (std::is_same_v<typename S::E, float>) {
-      float four[8];
-      load_lane(four, s.decayed(row) + 2 * key);
-#pragma unroll
-      for (int i = 0; i < 4; i += 2) {
-        const Split a[4] = {Split(four[2 * i]), Split(four[2 * i + 2]), Split(four[2 * i + 1]), Split(four[2 * i + 3])};
-        const auto of = [&](int c) { return Operands<Split>{Split(values[i][c]), Split(values[i + 1][c])}; };
-        const Operands<Split> y[4] = {of(0), of(1), of(2), of(3)};
-        multiply_split(sums, {a[0].high, a[1].high, a[2].high, a[3].high}, {a[0].low, a[1].low, a[2].low, a[3].low}, y,
-                       [](auto&... arguments) { tensor_core_tf32(arguments...); });
-      }
-    } else {
-      const uint4 high = *reinterpret_cast<const uint4*>(s.decayed(row) + 2 * key),
-                  low = *reinterpret_cast<const uint4*>(s.decayed(row, 1) + 2 * key);
-      const auto of = [&](int c) {
-        return Operands<SplitPair>{SplitPair(values[0][c], values[1][c]), SplitPair(values[2][c], values[3][c])};
-      };
-      const Operands<SplitPair> y[4] = {of(0), of(1), of(2), of(3)};
-      multiply_split(sums, {high.x, high.y, high.z, high.w}, {low.x, low.y, low.z, low.w}, y,
-                     [](auto&... arguments) { tensor_core_bf16(arguments...); });
-    }
-  }
-  __syncthreads();  // the decayed vectors are read
-  // Columns 2 (l % 4) and the next one of each product are value columns 8 (l % 4) + c and 4 more.
-  const int column = map.column - 4 * (map.lane / 4) + 8 * (map.lane % 4);
-  if (from + row < kChunk)
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-      *reinterpret_cast<float4*>(s.sums(map.half, e / 2, from + row) + column + 4 * (e % 2)) =
-          make_float4(sums[0][e], sums[1][e], sums[2][e], sums[3][e]);
-  pair_barrier(map);
-}
-
 struct Four {
   float x[4];
 };
@@ -190,19 +87,24 @@ __device__ __forceinline__ void solve_drafts(S& s, const Map<kDim>& map, int fro
     const float2 scale = s.scales[t];
     u[t] = t < count ? scale.y * fmaf(-scale.x, seen, s.v(at(t))[column]) : 0.f;
   }
+  float o[kChunk / 2];  // all loads before the first store
 #pragma unroll
   for (int i = 0; i < kChunk / 2; ++i) {
     const int t = 2 * i + part;
-    if (t >= count) break;
-    float o = s.sums(0, 1, from + t)[column] + s.sums(1, 1, from + t)[column];
+    o[i] = t < count ? s.sums(0, 1, from + t)[column] + s.sums(1, 1, from + t)[column] : 0.f;
 #pragma unroll
     for (int e = 0; e < 2 * i + 2; e += 4) {
       const Four met = four_of(t, 1, e);
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        if (e + j < 2 * i + 2) o = fmaf(met.x[j], u[e + j], o);
+        if (e + j < 2 * i + 2) o[i] = fmaf(met.x[j], u[e + j], o[i]);
     }
-    s.sums(0, 1, from + t)[column] = o, s.sums(1, 1, from + t)[column] = part == 0 ? u[2 * i] : u[2 * i + 1];
+  }
+#pragma unroll
+  for (int i = 0; i < kChunk / 2; ++i) {
+    const int t = 2 * i + part;
+    if (t >= count) break;
+    s.sums(0, 1, from + t)[column] = o[i], s.sums(1, 1, from + t)[column] = part == 0 ? u[2 * i] : u[2 * i + 1];
   }
 }
 
@@ -215,9 +117,9 @@ __device__ __forceinline__ void draft_output(S& s, int lane, int t, float (&o)[M
   for (int i = 0; i < Map<kDim>::kLane; ++i) o[i] *= scale;
 }
 
-// Before more drafts than fit one chunk: S <- c_n S + sum_t (c_n / c_t k_t) u_t^T, in two parts with a barrier between.
+// Before absorb_drafts(): c_n / c_t k_t over q.
 template <int kDim, class S>
-__device__ __forceinline__ void restore_keys(S& s, const Map<kDim>& map, int from, int count) {  // over q
+__device__ __forceinline__ void restore_keys(S& s, const Map<kDim>& map, int from, int count) {
   constexpr int kLane = Map<kDim>::kLane;
   for (int t = map.warp; t < count; t += Map<kDim>::kWarps)
 #pragma unroll
@@ -226,30 +128,6 @@ __device__ __forceinline__ void restore_keys(S& s, const Map<kDim>& map, int fro
       for (int e = t + 1; e < count; ++e) k *= s.decay(from + e)[kLane * map.lane + i];
       s.q(from + t)[kLane * map.lane + i] = k;
     }
-}
-template <int kDim, class S>
-__device__ __forceinline__ void absorb_drafts(S& s, const Map<kDim>& map, int from, int count,
-                                              Tile<kDim>& tile) {
-#pragma unroll
-  for (int part = 0; part < Map<kDim>::kKeys; part += 4) {
-    float run[4] = {1.f, 1.f, 1.f, 1.f};
-    for (int t = 0; t < count; ++t) {
-      float decay[4];
-      load_lane(decay, s.decay(from + t) + map.key(part));
-#pragma unroll
-      for (int i = 0; i < 4; ++i) run[i] *= decay[i];
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float4& v = tile.x[part + i];
-      v.x *= run[i], v.y *= run[i], v.z *= run[i], v.w *= run[i];
-    }
-  }
-  for (int t = 0; t < count; ++t) {
-    float u[4];
-    load_lane(u, s.sums(1, 1, from + t) + map.column);
-    tile.add(s.q(from + t), map, u);
-  }
 }
 
 }  // namespace k3::cuda::kda::step_detail
