@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     const float speed_logit = a.a_log[work().head];
     const unsigned char* taps = shared + kTapsAt;
     TileWords q[kTiles], k[kTiles];
-    GateWords g;
+    GateSums sums;
     float squares[4] = {};
     const auto keep = [](TileWords& to, const TileWords& x) {
 #pragma unroll
@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     convolve(taps + kDim * kTaps * 4, shared_address(shared) + kRawK, [&](int tile, const TileWords& x) {
       keep(k[tile], x), add_squares<true>(squares, tile, x);
     });
-    gates(g, shared_address(shared) + kRawZ, reinterpret_cast<const float*>(shared + kBias), fast_exp(speed_logit),
-          a.lower_bound, work().count);
+    sum_gates(sums, shared_address(shared) + kRawZ, reinterpret_cast<const float*>(shared + kBias),
+              fast_exp(speed_logit), a.lower_bound, work().count);
     if (work().count < kChunk) {
       await_worker();
       if (own_thread() == 0) barrier_arrive(shared_address(shared) + kValuesArrived);  // its phases count the chunks
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
       await_worker();
     }
     barrier_arrive(shared_address(own_shared()) + kSquared);
-    put_tile_decays(g);
+    put_tile_decays(sums);
     {
       const uint32_t values = shared_address(own_shared()) + kValues + Place(own_thread()).matrices(kPanel);
       convolve(own_shared() + kTapsAt + 2 * kDim * kTaps * 4, shared_address(own_shared()) + kRawV,
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     // ---- 2
     {
       put_decay();
-      put_operands(slab.blocks + work().block, q, k, g);
+      put_operands(slab.blocks + work().block, q, k, sums);
     }
     async_proxy_fence();
     await_worker();
@@ -186,6 +186,7 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
 
     // ---- 4
     start(next());
+    __syncwarp();
     substitute(operands, address, static_cast<int>(own_thread() / 32));
     async_proxy_fence();
     if (const unsigned thread = own_thread(); thread / 32 != kIssuer / 32) {

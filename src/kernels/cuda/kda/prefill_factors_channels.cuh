@@ -4,7 +4,7 @@
 //   convolution  x[t] . taps: the rows of raw tokens t - 3 + {0, 1} and {2, 3}, as ldmatrix finds them, times
 //                [diag(tap 0); diag(tap 1)] and [diag(tap 2); diag(tap 3)]; taps in two bf16 terms (2^-14 of one lost)
 //   |q|^2, |k|^2 squares times columns of ones, |k|^2 with the rest of its squares
-//   gates        H, sums of g = log2 alpha inside a tile, from g in fp16 (2^-12 of a gate lost) times triangles of ones
+//   gates        H, sums of g = log2 alpha inside a tile: g in two fp16 terms times triangles of ones
 // Two tiles make a half of the chunk; the end of its first tile is the reference of its operands:
 //   a half's first tile   H = -(sum of g behind the token):  rows q 2^H, k 2^H (factors <= 2^108.3), same k 2^-H (<= 1)
 //   its second tile       H = sum of g up to the token:      rows q 2^H, k 2^H (<= 1), same k 2^-H (<= 2^115.4)
@@ -141,15 +141,32 @@ __device__ __forceinline__ void put_lengths(int count) {
 }
 
 // ---- gates
-// kGateScale g as fp16 right operands: [tile][piece][tokens 0 to 7, 8 to 15], a lane has tokens 2 (lane % 4) and the
-// next of channel lane / 4. The bound of -5 keeps them below 2^14.9; the scale takes small gates off fp16's subnormals.
-using GateWords = uint32_t[kTiles][2][2];
+// Sums of gates along tokens: kGateScale g in two fp16 terms (a constant gate would add up the rounding of one) as right
+// operands, times triangles of 1 / kGateScale. The bound of -5 keeps them below 2^14.9; the scale takes small gates off
+// fp16's subnormals.
 inline constexpr float kGateScale = 4096.f;
 inline constexpr uint32_t kScaledOnes = 0x0c000c00u, kMinusScaledOnes = 0x8c008c00u;  // fp16 pairs of +- 1 / kGateScale
+struct GateSums {
+  float H[kTiles][2][4];  // [tile][piece][of sums]
+  float totals[4];        // of row tile + 4 piece: the tile's sum, of two channels
+};
 
+// Adds the gates of 16 tokens and 8 channels: of pairs[i] a lane has tokens 8 i + 2 (lane % 4) and the next, of channel
+// lane / 4.
+__device__ __forceinline__ void add_gates(GateSums& sums, int tile, int piece, const uint32_t (&pairs)[2], int lane) {
+  const int row = lane / 4, column = 2 * (lane % 4);
+  const bool second = tile % 2;  // of its half
+  const uint32_t ones = second ? kScaledOnes : kMinusScaledOnes, all = row == tile + 4 * piece ? kScaledOnes : 0u;
+  // Columns up to the row, or behind it, in the two diagonal quarters.
+  const uint32_t up_to = column + 1 <= row ? 0xffffffffu : column == row ? 0xffffu : 0u;
+  const uint32_t triangle = ones & (second ? up_to : ~up_to);
+  tensor_core_half(sums.H[tile][piece], {triangle, second ? ones : 0u, second ? 0u : ones, triangle}, pairs[0],
+                   pairs[1]);
+  tensor_core_half(sums.totals, {all, 0, all, 0}, pairs[0], pairs[1]);
+}
 // logits: the two panels of raw rows; bias of all channels.
-__device__ __forceinline__ void gates(GateWords& g, uint32_t logits, const float* bias, float speed, float bound,
-                                      int count) {
+__device__ __forceinline__ void sum_gates(GateSums& sums, uint32_t logits, const float* bias, float speed, float bound,
+                                          int count) {
   const Place at(own_thread());
   const float slope = -kLog2E * speed, inverse_bound = approximate_reciprocal(kGateScale * kLog2E * bound);
   const uint32_t row = logits + at.warp / 4 * kPanel + at.lane % 16 * 128,
@@ -159,44 +176,40 @@ __device__ __forceinline__ void gates(GateWords& g, uint32_t logits, const float
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) load_transposed(words[tile], address + tile * kTilePanel);
 #pragma unroll
+  for (int e = 0; e < 4; ++e) sums.totals[e] = 0.f;
+#pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
     for (int piece = 0; piece < 2; ++piece) {
       const auto gate = [&](float logit) {  // bound / (1 + e^-x)
         return approximate_reciprocal(fmaf(inverse_bound, fast_exp2(fmaf(slope, logit, shift[piece])), inverse_bound));
       };
+      uint32_t high[2], rest[2];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float2 logit = both(words[tile][2 * piece + half]);
-        g[tile][piece][half] = half_pair(gate(logit.x), gate(logit.y));
+      for (int i = 0; i < 2; ++i) {
+        const float2 logit = both(words[tile][2 * piece + i]), g = make_float2(gate(logit.x), gate(logit.y));
+        high[i] = half_pair(g.x, g.y);
+        const float2 rounded = both_halves(high[i]);
+        rest[i] = half_pair(g.x - rounded.x, g.y - rounded.y);
+        if (count < kChunk) {
+          const int left = count - (tile * kTile + 8 * i + at.channel);  // tokens from the lane's first on
+          const uint32_t mask = left <= 0 ? 0u : left == 1 ? 0xffffu : 0xffffffffu;
+          high[i] &= mask, rest[i] &= mask;
+        }
       }
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sums.H[tile][piece][e] = 0.f;
+      add_gates(sums, tile, piece, rest, at.lane);
+      add_gates(sums, tile, piece, high, at.lane);
     }
-  }
-  if (count < kChunk) {
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int left = count - (tile * kTile + 8 * half + at.channel);  // tokens from the lane's first on
-        const uint32_t mask = left <= 0 ? 0u : left == 1 ? 0xffffu : 0xffffffffu;
-        g[tile][0][half] &= mask, g[tile][1][half] &= mask;
-      }
   }
 }
 // The decay of every tile and channel of the warp, to kTileDecay.
-__device__ __forceinline__ void put_tile_decays(const GateWords& g) {
+__device__ __forceinline__ void put_tile_decays(const GateSums& sums) {
   const Place at(own_thread());
-  float sum[4] = {};  // row tile + 4 piece
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile)
-#pragma unroll
-    for (int piece = 0; piece < 2; ++piece) {
-      const uint32_t ones = at.token == tile + 4 * piece ? kScaledOnes : 0u;
-      tensor_core_half(sum, {ones, 0, ones, 0}, g[tile][piece][0], g[tile][piece][1]);
-    }
   float* decays = reinterpret_cast<float*>(own_shared() + kTileDecay);
   *reinterpret_cast<float2*>(decays + at.token % 4 * kDecayPitch + 16 * at.warp + at.token / 4 * 8 + at.channel) =
-      make_float2(fast_exp2(sum[0]), fast_exp2(sum[1]));
+      make_float2(fast_exp2(sums.totals[0]), fast_exp2(sums.totals[1]));
 }
 // The chunk's decay of the warp's channels, to the block's part that leaves with A.
 __device__ __forceinline__ void put_decay() {
@@ -207,21 +220,6 @@ __device__ __forceinline__ void put_decay() {
   reinterpret_cast<float*>(own_shared() + kDecayOut)[channel] =
       decays[0] * decays[kDecayPitch] * decays[2 * kDecayPitch] * decays[3 * kDecayPitch];
 }
-// H of a tile, [piece][of sums].
-__device__ __forceinline__ void sum_gates(float (&H)[2][4], const uint32_t (&g)[2][2], bool second, int lane) {
-  const int row = lane / 4, column = 2 * (lane % 4);
-  const uint32_t ones = second ? kScaledOnes : kMinusScaledOnes;
-  // Columns up to the row, or behind it, in the two diagonal quarters.
-  const uint32_t up_to = column + 1 <= row ? 0xffffffffu : column == row ? 0xffffu : 0u;
-  const uint32_t triangle = ones & (second ? up_to : ~up_to);
-#pragma unroll
-  for (int piece = 0; piece < 2; ++piece) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) H[piece][e] = 0.f;
-    tensor_core_half(H[piece], {triangle, second ? ones : 0u, second ? 0u : ones, triangle}, g[piece][0], g[piece][1]);
-  }
-}
-
 // ---- operands
 __device__ __forceinline__ float2 times(float2 x, float2 y) { return make_float2(x.x * y.x, x.y * y.y); }
 __device__ __forceinline__ float2 times(float2 x, float y) { return make_float2(x.x * y, x.y * y); }
@@ -262,7 +260,7 @@ __device__ __forceinline__ void make_operands(TileOperands& out, int tile, int p
 }
 // The operands of the warp's channels; Kb goes through its staging place to memory, a tile later.
 __device__ __forceinline__ void put_operands(unsigned char* block, const TileWords (&q)[kTiles],
-                                             const TileWords (&k)[kTiles], const GateWords& g) {
+                                             const TileWords (&k)[kTiles], const GateSums& sums) {
   const Place at(own_thread());
   const float* decays = reinterpret_cast<const float*>(own_shared() + kTileDecay) + 16 * at.warp + at.channel;
   const float2* lengths = reinterpret_cast<const float2*>(own_shared() + kLengths) + at.token;
@@ -280,16 +278,13 @@ __device__ __forceinline__ void put_operands(unsigned char* block, const TileWor
   const auto store_staged = [&](int tile) {
     *reinterpret_cast<uint4*>(to + tile * kTilePanel) = load_shared_uint4(from);
   };
-  float H[2][2][4];
-  sum_gates(H[0], g[0], false, at.lane);
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
-    if (tile + 1 < kTiles) sum_gates(H[(tile + 1) % 2], g[tile + 1], (tile + 1) % 2, at.lane);
     const float2 length[2] = {lengths[tile * kTile], lengths[tile * kTile + 8]};
     TileOperands out;
 #pragma unroll
     for (int piece = 0; piece < 2; ++piece)
-      make_operands(out, tile, piece, q[tile], k[tile], H[tile % 2][piece], length, decay[piece]);
+      make_operands(out, tile, piece, q[tile], k[tile], sums.H[tile][piece], length, decay[piece]);
     if (tile > 0) {
       store_staged(tile - 1);
       __syncwarp();
