@@ -63,39 +63,25 @@ __device__ __forceinline__ void settle(float (&d)[kCount]) {
   "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
 
 // d = [d +] kSign * a * b;  kAdd = 0 starts the sum. Operands in bf16, and in fp16.
-#define K3_WGMMA(name, types) \
+// a, b, add, sign, across: their places in the text, behind those of the sums.
+#define K3_WGMMA_OF(name, types, shape, count, a_places, b_place, add, sign, across) \
   template <int kAdd, int kSign, int kAcross> \
-  __device__ __forceinline__ void name(float (&d)[16], const uint32_t* a, uint64_t b) { \
+  __device__ __forceinline__ void name(float (&d)[count], const uint32_t* a, uint64_t b) { \
     asm volatile( \
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %21, 0;\n" \
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32." types " {" K3_PLACES_16 \
-        "}, {%16, %17, %18, %19}, %20, add, 1, %22, %23;\n}\n" \
-        : K3_SUMS_16 \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd), "n"(kSign), "n"(kAcross) \
-        : "memory"); \
-  } \
-  template <int kAdd, int kSign, int kAcross> \
-  __device__ __forceinline__ void name(float (&d)[32], const uint32_t* a, uint64_t b) { \
-    asm volatile( \
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n" \
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32." types " {" K3_PLACES_32 \
-        "}, {%32, %33, %34, %35}, %36, add, 1, %38, %39;\n}\n" \
-        : K3_SUMS_32 \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd), "n"(kSign), "n"(kAcross) \
-        : "memory"); \
-  } \
-  template <int kAdd, int kSign, int kAcross> \
-  __device__ __forceinline__ void name(float (&d)[64], const uint32_t* a, uint64_t b) { \
-    asm volatile( \
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %69, 0;\n" \
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32." types " {" K3_PLACES_64 \
-        "}, {%64, %65, %66, %67}, %68, add, 1, %70, %71;\n}\n" \
-        : K3_SUMS_64 \
+        "{\n.reg .pred add;\nsetp.ne.b32 add, " add ", 0;\n" \
+        "wgmma.mma_async.sync.aligned." shape ".f32." types " {" K3_PLACES_##count "}, {" a_places "}, " b_place \
+        ", add, 1, " sign ", " across ";\n}\n" \
+        : K3_SUMS_##count \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd), "n"(kSign), "n"(kAcross) \
         : "memory"); \
   }
+#define K3_WGMMA(name, types) \
+  K3_WGMMA_OF(name, types, "m64n32k16", 16, "%16, %17, %18, %19", "%20", "%21", "%22", "%23") \
+  K3_WGMMA_OF(name, types, "m64n64k16", 32, "%32, %33, %34, %35", "%36", "%37", "%38", "%39") \
+  K3_WGMMA_OF(name, types, "m64n128k16", 64, "%64, %65, %66, %67", "%68", "%69", "%70", "%71")
 K3_WGMMA(wgmma, "bf16.bf16")
 K3_WGMMA(wgmma_half, "f16.f16")
+#undef K3_WGMMA_OF
 #undef K3_WGMMA
 
 // The same in fp16 with both operands from panels, k along the rows of the left one.
