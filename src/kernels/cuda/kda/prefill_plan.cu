@@ -10,12 +10,12 @@ namespace k3::cuda::kda::prefill_detail {
 namespace {
 
 constexpr double kStart = 10, kLine = 3;        // of a kernel; of a line of the state kernel
-constexpr double kFactorRound = 11;             // two chunks on a multiprocessor
+constexpr double kFactorRound = 11.26;          // two chunks on a multiprocessor
 constexpr double kStateChunk = 2.2, kStateBeside = 1.85;  // alone; while the factors are made elsewhere
 constexpr double kPairs = 28, kPairWave = 10;   // pairs and merge; each further wave of blocks
 constexpr double kMergeStep = 0.5;              // 0 where gates forget, 2 with long memory
 constexpr double kIdle = 0.06;                  // of a multiprocessor without a segment
-constexpr double kBeside = 1.22;                // both kernels at the same time slow each other down
+constexpr double kBeside = 1.15, kBesideTurn = 0.0125;  // both at once: slower by that; and by a turn of lines
 constexpr double kMemory = 4e6;                 // bytes a us
 constexpr double kStateChunkBytes = 106496;     // read and written
 
@@ -26,7 +26,7 @@ double overlapped_time(std::int64_t chunks, int lines, int state_blocks, int mul
   const int turns = (lines + state_blocks - 1) / state_blocks;
   const double factors = factor_time(static_cast<double>(lines) * chunks, multiprocessors - state_blocks),
                state = (kStateBeside * chunks + kLine) * turns;
-  return 1.5 * kFactorRound + kBeside * std::max(factors, state);
+  return 1.5 * kFactorRound + (kBeside + kBesideTurn * turns) * std::max(factors, state);
 }
 // Of pairs, merge and state, for gates that forget. Long memory adds about 40 us for any number of segments near the
 // best one.
