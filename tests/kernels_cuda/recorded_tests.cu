@@ -1,6 +1,6 @@
 // Inputs recorded from the bundled model (tests/data/kda/README.md): a paragraph and a conversation at layer 0 (four
-// heads of 64) and at the slowest head of layer 1, through the step and the chunk kernels. Run from the root of the
-// repository.
+// heads of 64) and at the slowest head of layer 1, through the step and the chunk kernels, and with two heads (or one
+// twice) side by side as one of 128 through all of them, the prefill too. Run from the root of the repository.
 #include <fstream>
 
 #include "kernels_cuda/layer_cases.h"
@@ -67,6 +67,38 @@ std::vector<Recorded> read_recorded() {
   }
   if (!file || file.peek() != EOF) return std::printf("    %s has a wrong length\n", kFile), std::vector<Recorded>{};
   return all;
+}
+
+// Heads 2 h and 2 h + 1 as one head of twice the size, with the beta and the speed of the first.
+Recorded join_heads(const Recorded& r) {
+  const int H = r.c.heads, D = r.c.dim, joined = (H + 1) / 2;
+  // [outer, H, inner] to [outer, joined, 2 inner]; inner: a head's values of one thing, of all channels.
+  const auto join = [&](const std::vector<double>& x, std::size_t inner) {
+    std::vector<double> out;
+    for (std::size_t outer = 0; outer < x.size() / (H * inner); ++outer)
+      for (int h = 0; h < joined; ++h)
+        for (int part = 0; part < 2; ++part) {
+          const std::size_t head = std::min(2 * h + part, H - 1);
+          const auto from = x.begin() + static_cast<std::ptrdiff_t>((outer * H + head) * inner);
+          out.insert(out.end(), from, from + static_cast<std::ptrdiff_t>(inner));
+        }
+    return out;
+  };
+  const auto first = [&](const std::vector<double>& x) {
+    std::vector<double> out;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (i % H % 2 == 0) out.push_back(x[i]);
+    return out;
+  };
+  Recorded out{r.c, r.in};
+  out.c.heads = joined, out.c.dim = 2 * D;
+  for (std::vector<double> Inputs::*x : {&Inputs::qkv, &Inputs::z, &Inputs::gate, &Inputs::bias, &Inputs::window})
+    out.in.*x = join(r.in.*x, D);
+  out.in.taps = join(r.in.taps, 4 * D);
+  out.in.b = first(r.in.b), out.in.a_log = first(r.in.a_log);
+  out.in.norm.insert(out.in.norm.end(), r.in.norm.begin(), r.in.norm.end());
+  out.in.state.assign(static_cast<std::size_t>(r.c.slots) * joined * 4 * D * D, 0.0);
+  return out;
 }
 
 // The gates are really spread: both fast and slow channels, so that the file tests what it should.
@@ -138,12 +170,23 @@ bool recorded_chunk_case(Type type) {
   return good;
 }
 
+bool recorded_joined_case() {
+  const std::vector<Recorded> all = read_recorded();
+  bool good = !all.empty();
+  for (const Recorded& r : all) {
+    const Recorded joined = join_heads(r);
+    good = check_layer(joined.c, joined.in) && good;
+  }
+  return good;
+}
+
 }  // namespace
 
 void add_recorded_tests(std::vector<Test>& all) {
   all.push_back({"recorded-spread", true, spread_case});
   all.push_back({"recorded-step", false, recorded_step_case});
   all.push_back({"recorded-decode", false, recorded_decode_case});
+  all.push_back({"recorded-joined", true, recorded_joined_case});
   all.push_back({"recorded-chunk-fp32", false, [] { return recorded_chunk_case(Type::fp32); }});
   all.push_back({"recorded-chunk-bf16", false, [] { return recorded_chunk_case(Type::bf16); }});
 }
