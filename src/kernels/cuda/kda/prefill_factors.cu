@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     const float speed_logit = a.a_log[work().head];
     const unsigned char* taps = shared + kTapsAt;
     TileWords q[kTiles], k[kTiles];
-    GateSums sums;
+    GateSums gates;
     float squares[4] = {};
     const auto keep = [](TileWords& to, const TileWords& x) {
 #pragma unroll
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     convolve(taps + kDim * kTaps * 4, shared_address(shared) + kRawK, [&](int tile, const TileWords& x) {
       keep(k[tile], x), add_squares<true>(squares, tile, x);
     });
-    sum_gates(sums, shared_address(shared) + kRawZ, reinterpret_cast<const float*>(shared + kBias),
+    sum_gates(gates, shared_address(shared) + kRawZ, reinterpret_cast<const float*>(shared + kBias),
               fast_exp(speed_logit), a.lower_bound, work().count);
     if (work().count < kChunk) {
       await_worker();
@@ -132,16 +132,16 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     barrier_wait(shared_address(shared) + kValuesArrived, parity);  // also: every warp is through step 4
     {
       const Place at(own_thread());
-      float2* sums = reinterpret_cast<float2*>(shared + kSquares) + at.warp * kSquaresPitch +
-                     at.lane % 4 * kSquaresTile + at.token;
-      sums[0] = make_float2(squares[0], squares[1]), sums[8] = make_float2(squares[2], squares[3]);
+      float2* to = reinterpret_cast<float2*>(shared + kSquares) + at.warp * kSquaresPitch +
+                   at.lane % 4 * kSquaresTile + at.token;
+      to[0] = make_float2(squares[0], squares[1]), to[8] = make_float2(squares[2], squares[3]);
     }
     if (work().first || work().count < kChunk) {
       if (work().count == kChunk) patch_window(shared + kRawV, a, work(), 2, own_thread());
       await_worker();
     }
     barrier_arrive(shared_address(own_shared()) + kSquared);
-    put_tile_decays(sums);
+    put_tile_decays(gates);
     {
       const uint32_t values = shared_address(own_shared()) + kValues + Place(own_thread()).matrices(kPanel);
       convolve(own_shared() + kTapsAt + 2 * kDim * kTaps * 4, shared_address(own_shared()) + kRawV,
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     // ---- 2
     {
       put_decay();
-      put_operands(slab.blocks + work().block, q, k, sums);
+      put_operands(slab.blocks + work().block, q, k, gates);
     }
     async_proxy_fence();
     await_worker();
