@@ -298,8 +298,8 @@ void hopper_parts(int rows, int heads, int tokens) {
   const int chunks = (tokens + 63) / 64, lines = rows * heads;
   const double blocks = static_cast<double>(lines) * chunks * prefill_detail::kBlockBytes;
   std::vector<PrefillOptions> ways = {{}};
-  for (int segments : {1, 2, 4, 8}) ways.push_back({.segments = segments});
-  for (int state_blocks : {12, 20, 24, 28, 32, 40}) ways.push_back({.state_blocks = state_blocks});
+  for (int segments : {1, 2, 4, 8, 11}) ways.push_back({.segments = segments});
+  for (int state_blocks : {24, 32, 36, 48}) ways.push_back({.state_blocks = state_blocks});
   std::size_t bytes = 0;
   for (PrefillOptions& way : ways) {
     way.slab_bytes = kAll;
@@ -358,7 +358,7 @@ std::vector<Bench> benches() {
          hopper_case("prefill T8192 H96, conv gate norm fused", 1, 96, 8192);
          hopper_case("prefill T8192 H96, long memory", 1, 96, 8192, -12.f, -8.f);
        }},
-      {"hopper-parts", [] { hopper_parts(1, 96, 8192), hopper_parts(1, 12, 8192); }},
+      {"hopper-parts", [] { hopper_parts(1, 96, 8192), hopper_parts(1, 32, 8192), hopper_parts(1, 12, 8192); }},
       {"hopper-1m", [] { hopper_case("prefill one sequence of 1M tokens H12", 1, 12, 1 << 20); }},
       {"hopper-h32", [] { hopper_case("prefill T8192 H32", 1, 32, 8192); }},
       {"hopper-h12",
