@@ -141,9 +141,9 @@ __device__ __forceinline__ void put_lengths(int count) {
 }
 
 // ---- gates
-// Sums of gates along tokens: kGateScale g in two fp16 terms (a constant gate would add up the rounding of one) as right
-// operands, times triangles of 1 / kGateScale. The bound of -5 keeps them below 2^14.9; the scale takes small gates off
-// fp16's subnormals.
+// Sums of gates along tokens: kGateScale g in two fp16 terms (a constant gate would add up the rounding of one) as
+// right operands, times triangles of 1 / kGateScale. The bound of -5 keeps them below 2^14.9; the scale takes small
+// gates off fp16's subnormals.
 inline constexpr float kGateScale = 4096.f;
 inline constexpr uint32_t kScaledOnes = 0x0c000c00u, kMinusScaledOnes = 0x8c008c00u;  // fp16 pairs of +- 1 / kGateScale
 struct GateSums {
