@@ -8,7 +8,7 @@ THIRD = "a third of the peer"
 ROWS = [
     ("prefill B1 T8192 H96", r"prefill T8192 H96, conv gate norm fused", "prefill T8192 H96", (450, 320)),
     ("prefill B1 T8192 H32", r"prefill T8192 H32", "prefill T8192 H32", (220, 220)),
-    ("prefill B1 T8192 H12", r"prefill T8192 H12\b(?!.*(alone|slabs|long))", "prefill T8192 H12", (100, 80)),
+    ("prefill B1 T8192 H12", r"prefill T8192 H12", "prefill T8192 H12", (100, 80)),
     ("prefill 4 x 8192 H96", r"prefill 4 x 8192 H96", "prefill 4 x 8192 H96", (1500, 1200)),
     ("prefill one sequence of 1M tokens, H12", r"prefill one sequence of 1M tokens H12", "prefill T1M H12", THIRD),
     ("forward + backward T8192 H96", r"train T8192 H96 D128 forward \+ backward", "train T8192 H96 forward + backward", (5000, 3500)),
@@ -31,10 +31,10 @@ def main():
         found = next((m for name, m in times.items() if re.fullmatch(pattern, name)), None)
         us, floor = (float(found["us"]), float(found["floor"])) if found else (None, None)
         peer = peers.get(case, {}).get("us")
-        text = goals if goals == THIRD else None
         if goals == THIRD:
-            goals = (peer / 3, peer / 3) if peer else None
-        goal = text or "" if text or goals is None else f"{goals[0]}" + (f", then {goals[1]}" if goals[1] != goals[0] else "")
+            goal, goals = THIRD, (peer / 3, peer / 3) if peer else None
+        else:
+            goal = "" if goals is None else f"{goals[0]}" + (f", then {goals[1]}" if goals[1] != goals[0] else "")
         reached = "" if goals is None or us is None else ("reached" if us <= goals[1] else "first reached" if us <= goals[0] else "not reached")
         table.append({"what": what, "us": us, "floor_us": floor, "peer_us": peer, "goals_us": goals, "reached": reached})
         cell = lambda x, digits=1: "-" if x is None else f"{x:.{digits}f}"

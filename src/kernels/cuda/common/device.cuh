@@ -205,6 +205,27 @@ __device__ __forceinline__ uint32_t bf16_pair(float low, float high) {
 __device__ __forceinline__ float2 both(uint32_t pair) {
   return make_float2(from_bits(pair << 16), from_bits(pair & 0xffff0000u));
 }
+// Two numbers as two bf16 terms each.
+struct SplitPair {
+  uint32_t high, low;
+  __device__ __forceinline__ SplitPair(float x, float y) {
+    high = bf16_pair(x, y);
+    const float2 rounded = both(high);
+    low = bf16_pair(x - rounded.x, y - rounded.y);
+  }
+};
+
+// Sums over the two lanes that differ in the bit `step`: of 2 width values the lane with the bit keeps the upper half,
+// the other one the lower half, both in the first places.
+template <int kCount>
+__device__ __forceinline__ void fold_lanes(float (&x)[kCount], int width, int lane, int step) {
+  const bool upper = lane & step;
+#pragma unroll
+  for (int i = 0; i < width; ++i) {
+    const float kept = upper ? x[i + width] : x[i], sent = upper ? x[i] : x[i + width];
+    x[i] = kept + shuffle_xor(sent, step);
+  }
+}
 
 // Four neighbouring values, widened to fp32 or rounded to the element type E (float or bf16).
 template <class E>

@@ -85,33 +85,21 @@ K3_WGMMA(wgmma_half, "f16.f16")
 #undef K3_WGMMA
 
 // The same in fp16 with both operands from panels, k along the rows of the left one.
-template <int kAdd, int kSign, int kAcross = 0>
-__device__ __forceinline__ void wgmma_half_rows(float (&d)[16], uint64_t a, uint64_t b) {
-  asm volatile(
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %18, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {" K3_PLACES_16 "}, %16, %17, add, 1, %19, 0, %20;\n}\n"
-      : K3_SUMS_16
-      : "l"(a), "l"(b), "n"(kAdd), "n"(kSign), "n"(kAcross)
-      : "memory");
-}
-template <int kAdd, int kSign, int kAcross = 0>
-__device__ __forceinline__ void wgmma_half_rows(float (&d)[32], uint64_t a, uint64_t b) {
-  asm volatile(
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" K3_PLACES_32 "}, %32, %33, add, 1, %35, 0, %36;\n}\n"
-      : K3_SUMS_32
-      : "l"(a), "l"(b), "n"(kAdd), "n"(kSign), "n"(kAcross)
-      : "memory");
-}
-template <int kAdd, int kSign, int kAcross = 0>
-__device__ __forceinline__ void wgmma_half_rows(float (&d)[64], uint64_t a, uint64_t b) {
-  asm volatile(
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" K3_PLACES_64 "}, %64, %65, add, 1, %67, 0, %68;\n}\n"
-      : K3_SUMS_64
-      : "l"(a), "l"(b), "n"(kAdd), "n"(kSign), "n"(kAcross)
-      : "memory");
-}
+#define K3_WGMMA_ROWS(shape, count, a_place, b_place, add, sign, across) \
+  template <int kAdd, int kSign, int kAcross = 0> \
+  __device__ __forceinline__ void wgmma_half_rows(float (&d)[count], uint64_t a, uint64_t b) { \
+    asm volatile( \
+        "{\n.reg .pred add;\nsetp.ne.b32 add, " add ", 0;\n" \
+        "wgmma.mma_async.sync.aligned." shape ".f32.f16.f16 {" K3_PLACES_##count "}, " a_place ", " b_place \
+        ", add, 1, " sign ", 0, " across ";\n}\n" \
+        : K3_SUMS_##count \
+        : "l"(a), "l"(b), "n"(kAdd), "n"(kSign), "n"(kAcross) \
+        : "memory"); \
+  }
+K3_WGMMA_ROWS("m64n32k16", 16, "%16", "%17", "%18", "%19", "%20")
+K3_WGMMA_ROWS("m64n64k16", 32, "%32", "%33", "%34", "%35", "%36")
+K3_WGMMA_ROWS("m64n128k16", 64, "%64", "%65", "%66", "%67", "%68")
+#undef K3_WGMMA_ROWS
 #undef K3_PLACES_16
 #undef K3_PLACES_32
 #undef K3_PLACES_64

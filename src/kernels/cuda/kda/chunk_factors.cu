@@ -27,12 +27,7 @@ struct Shared {
 // 32 values in each of 32 lanes -> lane i holds the sum over the lanes of value i.
 template <int kWidth = 16>
 __device__ __forceinline__ float sum_across_lanes(float (&value)[32]) {
-  const bool upper = threadIdx.x & kWidth;
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    const float kept = upper ? value[i + kWidth] : value[i], sent = upper ? value[i] : value[i + kWidth];
-    value[i] = kept + shuffle_xor(sent, kWidth);
-  }
+  fold_lanes(value, kWidth, threadIdx.x, kWidth);
   if constexpr (kWidth > 1) return sum_across_lanes<kWidth / 2>(value);
   return value[0];
 }

@@ -303,14 +303,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       sums[2 * n + 1] = k1[n][1] * first.y + k1[n][3] * second.y;
     }
 #pragma unroll
-    for (int width = 4; width >= 1; width /= 2) {
-      const bool upper = lane & 4 * width;
-#pragma unroll
-      for (int i = 0; i < width; ++i) {
-        const float kept = upper ? sums[i + width] : sums[i], sent = upper ? sums[i] : sums[i + width];
-        sums[i] = kept + shuffle_xor(sent, 4 * width);
-      }
-    }
+    for (int width = 4; width >= 1; width /= 2) fold_lanes(sums, width, lane, 4 * width);
     const int key = own_keys + 8 * (group / 2) + group % 2;
     float sum = sums[0];
     for (int t = row_tile + 1; t < kTiles; ++t) sum *= s.tile_decay[t][key];

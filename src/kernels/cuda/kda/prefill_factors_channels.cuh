@@ -220,6 +220,7 @@ __device__ __forceinline__ void put_decay() {
   reinterpret_cast<float*>(own_shared() + kDecayOut)[channel] =
       decays[0] * decays[kDecayPitch] * decays[2 * kDecayPitch] * decays[3 * kDecayPitch];
 }
+
 // ---- operands
 __device__ __forceinline__ float2 times(float2 x, float2 y) { return make_float2(x.x * y.x, x.y * y.y); }
 __device__ __forceinline__ float2 times(float2 x, float y) { return make_float2(x.x * y, x.y * y); }

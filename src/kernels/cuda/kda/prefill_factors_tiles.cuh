@@ -80,9 +80,8 @@ __device__ __forceinline__ void multiply_half(unsigned char* shared, uint32_t ad
       uint32_t high[4], rest[4];
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float x = -sums[8 * column + 2 * e], y = -sums[8 * column + 2 * e + 1];
-        high[e] = bf16_pair(x, y);
-        rest[e] = bf16_pair(x - both(high[e]).x, y - both(high[e]).y);
+        const SplitPair terms(-sums[8 * column + 2 * e], -sums[8 * column + 2 * e + 1]);
+        high[e] = terms.high, rest[e] = terms.low;
       }
       const uint32_t to = small + tile_below(row, column) * kBelowBytes;
       store_matrices(to, high[0], high[1], high[2], high[3]);

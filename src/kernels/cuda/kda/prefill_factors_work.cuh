@@ -85,9 +85,8 @@ struct Work {
 // writes.
 __device__ __forceinline__ void find_work(Work& to, const Work& last, WorkPlace place, const WorkPlace& step,
                                           const StepArguments& a, const Slab& slab) {
-  Work w;
+  Work w{};
   w.place = place, w.row = last.row, w.slot = last.slot, w.row_first = last.row_first, w.row_tokens = last.row_tokens;
-  w.head = 0, w.count = 0, w.token = 0, w.flag = 0, w.first = false, w.b = 0, w.block = 0;
   const int turns = last.count == 0 ? 0 : work_turns(slab, a.rows, a.heads);  // nothing was left
   for (; w.place.turn < turns; w.place = next_place(w.place, step, slab, a.heads)) {
     const WorkLine line = work_line(w.place, slab, a.heads);

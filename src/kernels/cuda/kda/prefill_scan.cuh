@@ -30,6 +30,12 @@ __device__ __forceinline__ uint32_t panel_base() {
   return (shared_address(shared_memory<unsigned char>()) + 1023) / 1024 * 1024;
 }
 
+// The same address as a pointer.
+__device__ __forceinline__ unsigned char* panel_bytes() {
+  unsigned char* start = shared_memory<unsigned char>();
+  return start + (panel_base() - shared_address(start));
+}
+
 // ---- products; S^T, R^T and O^T are sums of this warpgroup
 // d = [d] +- S^T X^T for a [64][128] operand X
 template <int kAdd, int kSign>

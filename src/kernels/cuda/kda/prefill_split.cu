@@ -37,12 +37,8 @@ __global__ void __launch_bounds__(kThreads)
   const int half = blockIdx.x, head = blockIdx.y, row = blockIdx.z;
   const int segments = (share_of(a, slab, row).chunks + split.segment_chunks - 1) / split.segment_chunks;
   const uint32_t base = panel_base();
-  int* vanished =
-      reinterpret_cast<int*>(shared_memory<unsigned char>() + (base - shared_address(shared_memory<unsigned char>())) +
-                             kVanished);
-  const auto pair = [&](int segment) {
-    return (static_cast<std::int64_t>(row) * split.segments + segment) * a.heads + head;
-  };
+  int* vanished = reinterpret_cast<int*>(panel_bytes() + kVanished);
+  const auto pair = [&](int segment) { return split.place(row, segment, a.heads, head); };
   // The pairs 1 ... segments - 2 count: the state behind the first segment is there.
   for (int i = threadIdx.x; i < segments - 1; i += kThreads) vanished[i] = split.vanished[pair(i)];
   const auto barrier = [&](int segment) { return base + kBarriers + segment % kBuffers * 8; };
@@ -83,11 +79,10 @@ __global__ void __launch_bounds__(kThreads)
     if (gone) {
       load(segment + 1);
     } else {
-      pack(left, S);
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
-        const float2 rounded = both(left[i]);
-        rest[i] = bf16_pair(S[2 * i] - rounded.x, S[2 * i + 1] - rounded.y);
+        const SplitPair pair(S[2 * i], S[2 * i + 1]);
+        left[i] = pair.high, rest[i] = pair.low;
       }
       barrier_wait(values_barrier, waits++ & 1);
 #pragma unroll

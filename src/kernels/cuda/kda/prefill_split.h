@@ -32,6 +32,10 @@ struct Split {
   // quarter of 64][thread][4].
   unsigned char* transfers = nullptr;
   int* vanished = nullptr;    // [rows, segments, heads]: 1 where the entry state of segment j + 1 is S~_j alone
+  // Of a segment in [rows, segments, heads].
+  __host__ __device__ std::int64_t place(int row, int segment, int heads, int head) const {
+    return (static_cast<std::int64_t>(row) * segments + segment) * heads + head;
+  }
 };
 
 std::size_t split_bytes(int segments, int rows, int heads);

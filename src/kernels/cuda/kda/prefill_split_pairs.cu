@@ -47,13 +47,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int head = blockIdx.x, row = blockIdx.y, segment = blockIdx.z, half = threadIdx.x / 128;
   const int chunks = split.segment_chunks, first = segment * chunks;
   const bool asked_for = first + chunks < share_of(a, slab, row).chunks;  // not the last segment of a row
-  const uint32_t base = panel_base();
-  const PairMemory at{
-      base, shared_memory<unsigned char>() + (base - shared_address(shared_memory<unsigned char>()))};
+  const PairMemory at{panel_base(), panel_bytes()};
   const Span span{block_of(slab, row, first, a.heads, head), chunks, a.heads};
   if (threadIdx.x == 0) at.init();
   constexpr std::int64_t kState = kDim * kDim;
-  const std::int64_t pair = (static_cast<std::int64_t>(row) * split.segments + segment) * a.heads + head;
+  const std::int64_t pair = split.place(row, segment, a.heads, head);
   float* entry = split.entries + pair * kState;  // S_in of this segment; S~ goes to the next one's
   float* next = entry + a.heads * kState;
   const float* state =
@@ -121,10 +119,9 @@ __global__ void __launch_bounds__(kThreads, 1)
       each_state_element(64 * half, [&](int i, int key, int value) {
         if (i % 2 != 0) return;
         unsigned char* word = to + (half * 2 + key / 64) * kPanel + panel_offset(value % 64, key % 64 * 2);
-        const uint32_t rounded = bf16_pair(M[i], M[i + 1]);
-        *reinterpret_cast<uint32_t*>(word) = rounded;
-        *reinterpret_cast<uint32_t*>(word + 4 * kPanel) =
-            bf16_pair(M[i] - both(rounded).x, M[i + 1] - both(rounded).y);
+        const SplitPair terms(M[i], M[i + 1]);
+        *reinterpret_cast<uint32_t*>(word) = terms.high;
+        *reinterpret_cast<uint32_t*>(word + 4 * kPanel) = terms.low;
       });
     }
   }

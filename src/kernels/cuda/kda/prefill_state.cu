@@ -36,14 +36,7 @@ namespace {
       sums[i] = fmaf(x[0], x[0], x[2] * x[2]);
     }
 #pragma unroll
-    for (int count = 4; count >= 1; count /= 2) {
-      const bool upper = lane & 4 * count;
-#pragma unroll
-      for (int i = 0; i < count; ++i) {
-        const float kept = upper ? sums[count + i] : sums[i], given = upper ? sums[i] : sums[count + i];
-        sums[i] = kept + shuffle_xor(given, 4 * count);
-      }
-    }
+    for (int width = 4; width >= 1; width /= 2) fold_lanes(sums, width, lane, 4 * width);
     store_shared(to + (32 * half + lane / 8 * 8 + lane % 4 * 2 + lane / 4 % 2) * 4, bits_of(sums[0]));
   }
 }
@@ -145,8 +138,7 @@ __global__ void __launch_bounds__(kAllThreads, 1)
     int n = 0;
     each_line(a, slab, split, [&](const Line& line) {
       float* state = a.state + (static_cast<std::int64_t>(a.slots[line.row]) * a.heads + line.head) * kDim * kDim;
-      const std::int64_t entry =
-          (static_cast<std::int64_t>(line.row) * split.segments + line.segment) * a.heads + line.head;
+      const std::int64_t entry = split.place(line.row, line.segment, a.heads, line.head);
       run_line(at, line.split ? split.entries + entry * kDim * kDim : state, line.last ? state : nullptr, n,
                line.chunks);
       if (line.ends) write_window(a, threadIdx.x, kStateThreads, line.row, line.head);

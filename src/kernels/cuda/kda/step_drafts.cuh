@@ -38,14 +38,7 @@ __device__ __forceinline__ void meet_drafts(S& s, const Map<kDim>& map, int from
     for (int i = 0; i < kLane; ++i) k_t[i] *= run[i], q_t[i] *= run[i];
     store_decayed(s, t, channel, k_t, q_t);
     // Over the warp: lane l ends with sums[l / 2].
-    const auto fold = [&](int width) {
-      const bool upper = map.lane & 2 * width;
-#pragma unroll
-      for (int i = 0; i < width; ++i) {
-        const float kept = upper ? sums[i + width] : sums[i], sent = upper ? sums[i] : sums[i + width];
-        sums[i] = kept + shuffle_xor(sent, 2 * width);
-      }
-    };
+    const auto fold = [&](int width) { fold_lanes(sums, width, map.lane, 2 * width); };
     fold(8), fold(4), fold(2), fold(1);
     sums[0] += shuffle_xor(sums[0], 1);
     const int which = map.lane / 16, back = map.lane / 2 % 8;
@@ -57,9 +50,6 @@ __device__ __forceinline__ void meet_drafts(S& s, const Map<kDim>& map, int from
   }
 }
 
-struct Four {
-  float x[4];
-};
 // A thread = one value column, whose sums its warp and the partner have formed (two threads a column share the
 // outputs): the triangular system, then o. They replace the sums over the queries: o those of the first half of the
 // keys, u those of the second.
@@ -67,10 +57,6 @@ template <int kDim, class S>
 __device__ __forceinline__ void solve_drafts(S& s, const Map<kDim>& map, int from, int count) {
   const int column = map.thread % kDim, part = map.thread / kDim;
   const auto at = [&](int t) { return min(from + t, kChunk - 1); };  // behind the last draft: numbers that nobody reads
-  const auto four_of = [&](int t, int which, int e) {
-    const float4 four = *reinterpret_cast<const float4*>(&s.met[t][which][e]);
-    return Four{four.x, four.y, four.z, four.w};
-  };
   float u[kChunk];
 #pragma unroll
   for (int t = 0; t < kChunk; ++t) u[t] = s.sums(0, 0, at(t))[column] + s.sums(1, 0, at(t))[column];
@@ -79,10 +65,11 @@ __device__ __forceinline__ void solve_drafts(S& s, const Map<kDim>& map, int fro
     float seen = u[t];
 #pragma unroll
     for (int e = 0; e < t; e += 4) {
-      const Four met = four_of(t, 0, e);
+      float met[4];
+      load_lane(met, &s.met[t][0][e]);
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        if (e + i < t) seen = fmaf(met.x[i], u[e + i], seen);
+        if (e + i < t) seen = fmaf(met[i], u[e + i], seen);
     }
     const float2 scale = s.scales[t];
     u[t] = t < count ? scale.y * fmaf(-scale.x, seen, s.v(at(t))[column]) : 0.f;
@@ -94,10 +81,11 @@ __device__ __forceinline__ void solve_drafts(S& s, const Map<kDim>& map, int fro
     o[i] = t < count ? s.sums(0, 1, from + t)[column] + s.sums(1, 1, from + t)[column] : 0.f;
 #pragma unroll
     for (int e = 0; e < 2 * i + 2; e += 4) {
-      const Four met = four_of(t, 1, e);
+      float met[4];
+      load_lane(met, &s.met[t][1][e]);
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        if (e + j < 2 * i + 2) o[i] = fmaf(met.x[j], u[e + j], o[i]);
+        if (e + j < 2 * i + 2) o[i] = fmaf(met[j], u[e + j], o[i]);
     }
   }
 #pragma unroll

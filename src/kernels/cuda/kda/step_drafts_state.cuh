@@ -17,16 +17,6 @@ struct Split {
   }
 };
 
-// Two neighbouring keys as two bf16 terms each.
-struct SplitPair {
-  uint32_t high, low;
-  __device__ __forceinline__ SplitPair(float x, float y) {
-    high = bf16_pair(x, y);
-    const float2 rounded = both(high);
-    low = bf16_pair(x - rounded.x, y - rounded.y);
-  }
-};
-
 // A lane's places of a draft's decayed k and q, split here for bf16 because every warp reads them in meet_state.
 template <int kLane, class S>
 __device__ __forceinline__ void store_decayed(S& s, int t, int first, const float (&k)[kLane],

@@ -130,16 +130,8 @@ struct Stream {
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) squares[i] = square(y[i]);
       // The additions of sum_lanes in their order: each exchange halves what a lane carries.
-      const auto fold = [&](int width, int step) {
-        const bool upper = map.lane & step;
 #pragma unroll
-        for (int i = 0; i < width; ++i) {
-          const float kept = upper ? squares[i + width] : squares[i], sent = upper ? squares[i] : squares[i + width];
-          squares[i] = kept + shuffle_xor(sent, step);
-        }
-      };
-#pragma unroll
-      for (int i = 2; i <= kTogether; i *= 2) fold(kTogether / i, kLanes / i);
+      for (int i = 2; i <= kTogether; i *= 2) fold_lanes(squares, kTogether / i, map.lane, kLanes / i);
       squares[0] = sum_lanes(squares[0], kLanes / kTogether);
       const int lane = map.lane % kLanes, group = kLanes / kTogether;  // lanes that hold the same token
       if (lane % group == 0) s.squares[first + lane / group][which][map.thread % (kDim / 2) / 32] = squares[0];

@@ -84,15 +84,7 @@ struct Tile {
       }
     }
     // Over the four lanes that share columns: each exchange halves what a lane carries, lane m ends with column m.
-    const auto fold = [&](float(&sums)[4], int width) {
-      const bool upper = map.lane & width;
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (i >= width) continue;
-        const float kept = upper ? sums[i + width] : sums[i], sent = upper ? sums[i] : sums[i + width];
-        sums[i] = kept + shuffle_xor(sent, width);
-      }
-    };
+    const auto fold = [&](float(&sums)[4], int width) { fold_lanes(sums, width, map.lane, width); };
     fold(k_sums, 2), fold(q_sums, 2), fold(k_sums, 1), fold(q_sums, 1);
     s.sums(map.half, 0, t)[map.column + map.lane % 4] = k_sums[0];
     s.sums(map.half, 1, t)[map.column + map.lane % 4] = q_sums[0];
