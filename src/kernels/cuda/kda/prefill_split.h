@@ -33,7 +33,7 @@ struct Split {
   unsigned char* transfers = nullptr;
   int* vanished = nullptr;    // [rows, segments, heads]: 1 where the entry state of segment j + 1 is S~_j alone
   // Of a segment in [rows, segments, heads].
-  __host__ __device__ std::int64_t place(int row, int segment, int heads, int head) const {
+  constexpr std::int64_t place(int row, int segment, int heads, int head) const {
     return (static_cast<std::int64_t>(row) * segments + segment) * heads + head;
   }
 };
