@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <bit>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -216,6 +217,17 @@ inline float approximate_reciprocal(float x) { return 1.f / x; }
 inline float approximate_inverse_sqrt(float x) { return 1.f / std::sqrt(x); }
 inline float inverse_sqrt(float x) { return 1.f / std::sqrt(x); }
 inline float shuffle(float x, int lane) { return from_bits(emulator::exchange({emulator::bits_of(x)})[lane][0]); }
+inline int shuffle(int x, int lane) {
+  return static_cast<int>(emulator::exchange({static_cast<uint32_t>(x)})[lane][0]);
+}
+inline int find_first_bit(uint32_t bits) { return std::countr_zero(bits); }
+inline uint32_t ballot(bool yes) {
+  const auto table = emulator::exchange({static_cast<uint32_t>(yes)});
+  uint32_t bits = 0;
+  for (int lane = 0; lane < 32; ++lane) bits |= table[lane][0] << lane;
+  return bits;
+}
+inline uint32_t atomicAdd(uint32_t* p, uint32_t x) { return std::exchange(*p, *p + x); }
 inline float shuffle_xor(float x, int mask) {
   return from_bits(emulator::exchange({emulator::bits_of(x)})[(emulator::block->current % 32) ^ mask][0]);
 }
@@ -257,7 +269,9 @@ void named_barrier(int id) {
   named_barrier_arrive<kThreads>(id);
   while (barrier.generation == mine) emulator::yield();
 }
-inline void store_release(uint32_t* p, uint32_t value) { *p = value; }
+inline uint32_t load_relaxed(const uint32_t* p) { return *p; }
+inline void sleep_nanoseconds(unsigned) {}
+inline void store_relaxed(uint32_t* p, uint32_t value) { *p = value; }
 // Kernels run one after another: a flag that is not there never comes.
 inline uint32_t load_acquire(const uint32_t* p) {
   if (*p == 0) std::printf("no kernel before has set this flag\n"), std::abort();
@@ -266,6 +280,7 @@ inline uint32_t load_acquire(const uint32_t* p) {
 inline float load_fresh(const float* p) { return *p; }
 inline float fast_exp2(float x) { return std::exp2(x); }
 inline int multiprocessors() { return 2; }
+inline unsigned multiprocessor() { return 0; }
 inline int device_capability() { return 90; }
 inline cudaError_t clear_async(void* memory, size_t bytes, cudaStream_t) {
   std::memset(memory, 0, bytes);

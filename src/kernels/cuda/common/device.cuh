@@ -69,10 +69,17 @@ __device__ __forceinline__ void named_barrier_arrive(int id) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
 }
 
-// A flag in memory: what this thread has seen and written is visible to whoever sees the value by load_acquire().
-__device__ __forceinline__ void store_release(uint32_t* p, uint32_t value) {
-  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+// A flag in memory, for writes that have ended where every reader looks for them: it waits for nothing.
+__device__ __forceinline__ void store_relaxed(uint32_t* p, uint32_t value) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
 }
+__device__ __forceinline__ uint32_t load_relaxed(const uint32_t* p) {
+  uint32_t value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
+  return value;
+}
+__device__ __forceinline__ void sleep_nanoseconds(unsigned time) { __nanosleep(time); }
+// Of a flag set in any way that promises it: what was written before is visible.
 __device__ __forceinline__ uint32_t load_acquire(const uint32_t* p) {
   uint32_t value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
@@ -97,6 +104,11 @@ __device__ __forceinline__ float fast_tanh(float x) {
 }
 
 __device__ __forceinline__ float shuffle(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+__device__ __forceinline__ int shuffle(int x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+// The lowest bit that is set, or 32.
+__device__ __forceinline__ int find_first_bit(uint32_t bits) { return bits ? __ffs(static_cast<int>(bits)) - 1 : 32; }
+// Bit i: whether lane i of the warp says yes.
+__device__ __forceinline__ uint32_t ballot(bool yes) { return __ballot_sync(0xffffffffu, yes); }
 __device__ __forceinline__ float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 __device__ __forceinline__ float inverse_sqrt(float x) { return rsqrtf(x); }
 __device__ __forceinline__ float fast_reciprocal(float x) { return __fdividef(1.f, x); }
@@ -127,6 +139,12 @@ __device__ __forceinline__ T* shared_memory() {
   return reinterpret_cast<T*>(dynamic_shared_memory);
 }
 
+// The number of the multiprocessor that runs this thread.
+__device__ __forceinline__ unsigned multiprocessor() {
+  unsigned number;
+  asm("mov.u32 %0, %%smid;" : "=r"(number));
+  return number;
+}
 // Of the current device; 0 on an error.
 inline int multiprocessors() {
   int device = 0, count = 0;

@@ -36,7 +36,7 @@ Slabs cut(std::int64_t longest, int rows, int heads, const PrefillOptions& optio
           plan,
           blocks * kBlockStride,
           prefill_detail::split_bytes(plan.segments, rows, heads),
-          plan.state_blocks > 0 ? blocks * sizeof(std::uint32_t) : 0};
+          plan.state_blocks > 0 ? (blocks + 2) * sizeof(std::uint32_t) : 0};
 }
 
 }  // namespace
@@ -79,7 +79,8 @@ cudaError_t prefill(const StepArguments& a, std::int64_t longest, void* workspac
   for (std::int64_t first = 0; first < slabs.chunks; first += slabs.each) {
     const prefill_detail::Slab slab{static_cast<int>(first),
                                     static_cast<int>(std::min<std::int64_t>(slabs.each, slabs.chunks - first)), blocks,
-                                    slabs.plan.state_blocks, slabs.flag_bytes ? flags : nullptr};
+                                    slabs.plan.state_blocks, slabs.flag_bytes ? flags + 2 : nullptr,
+                                    slabs.flag_bytes ? flags : nullptr};
     cudaError_t error = slab.ready ? clear_async(flags, slabs.flag_bytes, stream) : cudaSuccess;
     if (error == cudaSuccess) error = prefill_detail::launch_factors(a, slab, stream);
     if (error == cudaSuccess) error = prefill_detail::launch_split(a, slab, split, stream);

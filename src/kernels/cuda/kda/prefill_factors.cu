@@ -28,21 +28,33 @@ namespace k3::cuda::kda::prefill_detail {
 namespace {
 using namespace factors;
 
-// Threads of warps with little to do in step 3. One issues the copies of a finished block and sets its flag, the other
-// issues that of Qd and looks for work.
-inline constexpr int kIssuer = 160, kFinder = 128;
+// Threads of warps with little to do in step 3. The finder (in prefill_factors_work.cuh) issues the copies of Kb and Qd
+// and looks for work, this one issues those of the rest and sets the block's flag.
+inline constexpr int kIssuer = 160;
 
-template <int kWorkers>
-__global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
+// Two blocks come to every multiprocessor. Beside the state kernel those on the multiprocessors that are meant for it
+// end at once: the first ones, for their numbers go round the clusters of multiprocessors, which share a way to the L2.
+// The first block works wherever it is, so that all work is done in any case.
+__device__ __forceinline__ bool leaves_to_state(const Slab& slab) {
+  return blockIdx.x > 0 && multiprocessor() < static_cast<unsigned>(slab.state_blocks);
+}
+
+// Holds the issuer until the state is near enough (Slab::used), given what was read of it before. Only for speed: where
+// the state kernel is not allowed to start before this one has ended, patience runs out, once a block.
+__device__ __forceinline__ void await_state(const Slab& slab, int number, uint32_t used, int& patience) {
+  while (number >= static_cast<int>(used) + kAhead && patience > 0)
+    sleep_nanoseconds(100), used = load_relaxed(slab.used()), --patience;
+  if (patience > 0) patience = kPatience;
+}
+
+__global__ void __launch_bounds__(kThreads, 2)
     factors_kernel(const __grid_constant__ StepArguments a, const __grid_constant__ Slab slab,
                    const __grid_constant__ InputMaps maps) {
 #if defined(K3_CUDA_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  assume(threadIdx.x < kWorkers * kThreads);
+  assume(threadIdx.x < kThreads);
+  if (leaves_to_state(slab)) return;
   release_next_kernel();
-  for (unsigned i = own_thread(); i < kPanel / 4; i += kThreads)
-    reinterpret_cast<uint32_t*>(own_shared() + kScoresOut)[i] = 0;
   const auto works = [](unsigned i) -> Work& { return reinterpret_cast<Work*>(own_shared() + kWorks)[i]; };
-  const auto stride = [&]() -> WorkPlace& { return *reinterpret_cast<WorkPlace*>(&works(kRing)); };  // all workers
   const auto start = [&](const Work& w) {
     const unsigned thread = own_thread();
     unsigned char* shared = own_shared();
@@ -50,27 +62,34 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     if (w.count < kChunk) fetch(shared, a, w, thread);
     else fetch_boxes(shared_address(shared), a, maps, w, thread);
   };
+  // The block's writes have ended (bulk_wait_written: those of the issuer, and before await_end() those of the finder):
+  // they are in the L2, where the state's copies read. A store with release would wait for all that the multiprocessor
+  // has on its way, 1.5 us of a chunk's 11.
   const auto signal = [&](const Work& w) {
-    if (slab.ready && w.count > 0) store_release(slab.ready + w.flag, 1);
+    if (w.count > 0) store_relaxed(slab.ready + w.flag, 1);
   };
-  const int workers = kWorkers * static_cast<int>(gridDim.x);
   if (own_thread() < 32) {
-    const unsigned worker = own_worker() * gridDim.x + blockIdx.x;
     if (own_thread() == 0) {
       const uint32_t address = shared_address(own_shared());
-      stride() = work_place(slab, a.heads, workers);
-      works(kRing - 1).row = -1, works(kRing - 1).count = 1;
+      Work& start = works(kRing - 1);
+      start.number = static_cast<int>(blockIdx.x) - static_cast<int>(gridDim.x);
+      start.turn = start.row = -1, start.turn_end = 0, start.count = 1;
+      *reinterpret_cast<int*>(own_shared() + kPatienceAt) = kPatience;
       barrier_init(address + kArrived, 1);
       barrier_init(address + kValuesArrived, 1);
       barrier_init(address + kSquared, kThreads);
+      barrier_init(address + kRestoredLeft, 1);
       barrier_init_fence();
     }
     __syncwarp();
-    find_work(works(0), works(kRing - 1), work_place(slab, a.heads, static_cast<int>(worker)), stride(), a, slab);
+    const auto find = [&](Work& to, const Work& last) {
+      find_work(to, last, next_number(last, own_thread() == 0 ? claim(slab) : 0, slab), a, slab);
+    };
+    find(works(0), works(kRing - 1));
     if (own_thread() == 0) works(kRing - 1).count = 0;
-    find_work(works(1), works(0), next_place(works(0).place, stride(), slab, a.heads), stride(), a, slab);
+    find(works(1), works(0));
   }
-  await_worker();
+  await_block();
   start(works(0));
   unsigned turn = 0;
   for (; works(turn).count > 0; turn = (turn + 1) % kRing) {
@@ -86,7 +105,7 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
         patch_window(shared + kRawQ, a, work(), 0, own_thread());
         patch_window(shared + kRawK, a, work(), 1, own_thread());
       }
-      await_worker();
+      await_block();
     }
 
     // ---- 1
@@ -104,6 +123,8 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
 #pragma unroll
       for (int i = 0; i < 4; ++i) to[i / 2][i % 2] = x[i / 2][i % 2];
     };
+    uint32_t used = 0;
+    if (thread == kIssuer && slab.ready) used = load_relaxed(slab.used());
     convolve(taps, shared_address(shared) + kRawQ, [&](int tile, const TileWords& x) {
       keep(q[tile], x), add_squares<false>(squares, tile, x);
     });
@@ -111,7 +132,10 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
       if (slab.ready) bulk_wait_written();
       else bulk_wait_read<0>();  // W, U and A of the chunk before
       if (thread == kIssuer && boxes) fetch_values(shared_address(shared), maps, work());
-      if (thread == kIssuer) signal(works((turn + kRing - 1) % kRing));
+      if (thread == kIssuer && slab.ready) {
+        signal(works((turn + kRing - 1) % kRing));
+        await_state(slab, work().number, used, *reinterpret_cast<int*>(shared + kPatienceAt));
+      }
       __syncwarp();
     }
     if (thread < kChunk)
@@ -123,7 +147,7 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     sum_gates(gates, shared_address(shared) + kRawZ, reinterpret_cast<const float*>(shared + kBias),
               fast_exp(speed_logit), a.lower_bound, work().count);
     if (work().count < kChunk) {
-      await_worker();
+      await_block();
       if (own_thread() == 0) barrier_arrive(shared_address(shared) + kValuesArrived);  // its phases count the chunks
       fetch_rows(shared + kRawV, a, work(), a.v, 2, own_thread());
       copy_async_commit();
@@ -138,7 +162,7 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     }
     if (work().first || work().count < kChunk) {
       if (work().count == kChunk) patch_window(shared + kRawV, a, work(), 2, own_thread());
-      await_worker();
+      await_block();
     }
     barrier_arrive(shared_address(own_shared()) + kSquared);
     put_tile_decays(gates);
@@ -149,40 +173,42 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     }
     barrier_wait(shared_address(own_shared()) + kSquared, parity);
     put_lengths(work().count);
-    await_worker();
+    await_block();
     if (!slab.ready) announce(maps, next(), own_thread());  // the L2 is for the blocks then
     __syncwarp();
 
     // ---- 2
-    {
-      put_decay();
-      put_operands(slab.blocks + work().block, q, k, gates);
-    }
+    put_operands(q, k, gates);
     async_proxy_fence();
-    await_worker();
+    await_operands();
 
     // ---- 3
     unsigned char* operands = own_shared();
     const uint32_t address = shared_address(operands);
+    uint32_t claimed = 0;
     if (own_thread() == kFinder) {
-      bulk_copy_out(slab.blocks + work().block + kDecayedQueries, address + kQueriesOut, 2 * kPanel);
+      unsigned char* block = slab.blocks + work().block;
+      bulk_copy_out(block + kRestoredKeys, address + kRestoredOut, 2 * kPanel);
       bulk_commit();
+      bulk_copy_out(block + kDecayedQueries, address + kQueriesOut, 2 * kPanel);
+      bulk_commit();
+      claimed = claim(slab);
     }
     __syncwarp();
     if (const int warp = static_cast<int>(own_thread() / 32); warp < kWarps / 2) {
-      multiply_half<0>(operands, address);
+      multiply_half<0>(operands, address, parity);
       if (warp < 2) await_pair(warp), invert_diagonals(operands, warp);
     } else {
-      multiply_half<1>(operands, address);
+      multiply_half<1>(operands, address, parity);
+      put_decay();
       if (own_thread() / 32 == kFinder / 32) {
-        find_work(works((turn + 2) % kRing), next(), next_place(next().place, stride(), slab, a.heads), stride(), a,
-                  slab);
+        find_work(works((turn + 2) % kRing), next(), next_number(next(), claimed, slab), a, slab);
         bulk_wait_read<0>();  // of the finder: Qd lies in the place of the next raw rows
       }
       __syncwarp();
     }
     async_proxy_fence();
-    await_worker();
+    await_scores();
 
     // ---- 4
     start(next());
@@ -190,7 +216,7 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
     substitute(operands, address, static_cast<int>(own_thread() / 32));
     async_proxy_fence();
     if (const unsigned thread = own_thread(); thread / 32 != kIssuer / 32) {
-      if (thread / 32 == kFinder / 32) bulk_wait_written();  // Qd
+      if (thread / 32 == kFinder / 32) bulk_wait_written();  // Kb and Qd
       arrive_at_end();
     } else {
       await_end();
@@ -200,12 +226,14 @@ __global__ void __launch_bounds__(kWorkers * kThreads, 2 / kWorkers)
         bulk_copy_out(block + kWeightedValues, address + kValues, 2 * kPanel);
         bulk_copy_out(block + kScores, address + kScoresOut, kPanel + kDim * 4);
         bulk_commit();
+        if (slab.ready && works((turn + kRing - 1) % kRing).count == 0)  // the state is waiting for its first blocks
+          bulk_wait_written(), signal(work());
       }
     }
   }
   if (own_thread() == kIssuer) {
     bulk_wait_written();
-    signal(works((turn + kRing - 1) % kRing));
+    if (slab.ready) signal(works((turn + kRing - 1) % kRing));
   }
 #endif  // elsewhere prefill_supported() is false and nobody launches it
 }
@@ -224,9 +252,8 @@ bool reachable(const StepArguments& a, const Slab& slab) {
 }  // namespace
 
 cudaError_t launch_factors(const StepArguments& a, const Slab& slab, cudaStream_t stream) {
-  const std::int64_t works =
-      static_cast<std::int64_t>(work_turns(slab, a.rows, a.heads)) * turn_lines(slab, a.heads) * slab.chunks;
-  if (!reachable(a, slab) || works > std::numeric_limits<int>::max() / 2) return cudaErrorInvalidValue;
+  const std::int64_t works = static_cast<std::int64_t>(a.rows) * a.heads * slab.chunks;
+  if (!reachable(a, slab) || (slab.state_blocks > 0 && !slab.claimed) || works > std::numeric_limits<int>::max() / 2) return cudaErrorInvalidValue;
   InputMaps maps;
   const auto map = [&](HeadMap& to, const Rows& raw, int rows) {
     return make_head_map(to, raw.data, 2 * raw.token_stride, 2 * raw.head_stride, a.heads, rows);
@@ -234,13 +261,9 @@ cudaError_t launch_factors(const StepArguments& a, const Slab& slab, cudaStream_
   for (const cudaError_t error : {map(maps.q, a.q, kRawRows), map(maps.k, a.k, kRawRows), map(maps.v, a.v, kRawRows),
                                   map(maps.z, a.z, kChunk)})
     if (error != cudaSuccess) return error;
-  // Alone, two blocks a multiprocessor; beside the state kernel, one of two workers on each that it leaves.
-  const auto blocks = [&](int most) { return dim3(static_cast<unsigned>(std::min<std::int64_t>(works, most))); };
-  const int count = multiprocessors();
-  if (slab.state_blocks == 0)
-    return launch(factors_kernel<1>, blocks(2 * count), kThreads, kWorkerBytes, stream, a, slab, maps);
-  return launch(factors_kernel<2>, blocks(std::max(1, count - slab.state_blocks)), 2 * kThreads, 2 * kWorkerBytes,
-                stream, a, slab, maps);
+  const std::int64_t most = 2 * std::max(1, multiprocessors());
+  return launch(factors_kernel, dim3(static_cast<unsigned>(std::min(works, most))), kThreads, kSharedBytes, stream, a,
+                slab, maps);
 }
 
 }  // namespace k3::cuda::kda::prefill_detail

@@ -211,11 +211,9 @@ __device__ __forceinline__ void put_tile_decays(const GateSums& sums) {
   *reinterpret_cast<float2*>(decays + at.token % 4 * kDecayPitch + 16 * at.warp + at.token / 4 * 8 + at.channel) =
       make_float2(fast_exp2(sums.totals[0]), fast_exp2(sums.totals[1]));
 }
-// The chunk's decay of the warp's channels, to the block's part that leaves with A.
+// The chunk's decay, to the block's part that leaves with A, by the second warpgroup.
 __device__ __forceinline__ void put_decay() {
-  const Place at(own_thread());
-  if (at.lane >= kTile) return;
-  const int channel = 16 * at.warp + at.lane;
+  const int channel = static_cast<int>(own_thread()) - kThreads / 2;
   const float* decays = reinterpret_cast<const float*>(own_shared() + kTileDecay) + channel;
   reinterpret_cast<float*>(own_shared() + kDecayOut)[channel] =
       decays[0] * decays[kDecayPitch] * decays[2 * kDecayPitch] * decays[3 * kDecayPitch];
@@ -259,9 +257,9 @@ __device__ __forceinline__ void make_operands(TileOperands& out, int tile, int p
     }
   }
 }
-// The operands of the warp's channels; Kb goes through its staging place to memory, a tile later.
-__device__ __forceinline__ void put_operands(unsigned char* block, const TileWords (&q)[kTiles],
-                                             const TileWords (&k)[kTiles], const GateSums& sums) {
+// The operands of the warp's channels.
+__device__ __forceinline__ void put_operands(const TileWords (&q)[kTiles], const TileWords (&k)[kTiles],
+                                             const GateSums& sums) {
   const Place at(own_thread());
   const float* decays = reinterpret_cast<const float*>(own_shared() + kTileDecay) + 16 * at.warp + at.channel;
   const float2* lengths = reinterpret_cast<const float2*>(own_shared() + kLengths) + at.token;
@@ -270,15 +268,7 @@ __device__ __forceinline__ void put_operands(unsigned char* block, const TileWor
   for (int i = 0; i < 2 * kTiles; ++i)
     decay[i % 2][i / 2] = *reinterpret_cast<const float2*>(decays + i / 2 * kDecayPitch + i % 2 * 8);
   const uint32_t shared = shared_address(own_shared()), operand = shared + at.matrices(kPanel),
-                 first = shared + kFirstKeys + at.matrices(kTileBytes),
-                 staging = shared + kStaging + at.warp * kSmallTile,
-                 small = staging + small_offset(at.lane % 16, at.lane / 16 * 16);
-  const int row = at.lane / 2, byte = at.lane % 2 * 16;
-  const uint32_t from = staging + small_offset(row, byte);
-  unsigned char* to = block + kRestoredKeys + at.warp / 4 * kPanel + panel_offset(row, at.warp % 4 * 32 + byte);
-  const auto store_staged = [&](int tile) {
-    *reinterpret_cast<uint4*>(to + tile * kTilePanel) = load_shared_uint4(from);
-  };
+                 first = shared + kFirstKeys + at.matrices(kTileBytes);
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
     const float2 length[2] = {lengths[tile * kTile], lengths[tile * kTile + 8]};
@@ -286,19 +276,13 @@ __device__ __forceinline__ void put_operands(unsigned char* block, const TileWor
 #pragma unroll
     for (int piece = 0; piece < 2; ++piece)
       make_operands(out, tile, piece, q[tile], k[tile], sums.H[tile][piece], length, decay[piece]);
-    if (tile > 0) {
-      store_staged(tile - 1);
-      __syncwarp();
-    }
-    store_tile(small, out.restored);
+    store_tile(operand + kRestoredOut + tile * kTilePanel, out.restored);
     store_tile(operand + kQueriesOut + tile * kTilePanel, out.queries);
     store_tile(operand + kRowsQ + tile * kTilePanel, out.rows_q);
     store_tile(operand + kRowsK + tile * kTilePanel, out.rows_k);
     store_tile((tile < 2 ? first : operand + kLowerKeys) + tile * kTilePanel, out.same);
     if (tile < 2) store_tile(operand + kLowerKeys + tile * kTilePanel, out.end);
-    __syncwarp();
   }
-  store_staged(kTiles - 1);
 }
 
 }  // namespace k3::cuda::kda::prefill_detail::factors

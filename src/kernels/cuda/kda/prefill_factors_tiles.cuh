@@ -30,9 +30,10 @@ __device__ __forceinline__ void put_diagonal(unsigned char* shared, int tile, co
 //   A_ij = q_i . (k_j e^(G_i - G_j)), to the panel that leaves for memory       warps 0 and 1, a tile of rows each
 //   M_ij = k_i . (k_j e^(G_i - G_j)): below the diagonal -M as bf16 (and what that rounding lost), on the diagonal L
 //                                                                               warps 2 and 3
-// The columns are those of the half, behind those of the half before it.
+// The columns are those of the half, behind those of the half before it. The results lie where Kb lay: they wait until
+// the finder, who has issued Kb's copy and one more, sees it read (parity: of the chunk).
 template <int kHalf>
-__device__ __forceinline__ void multiply_half(unsigned char* shared, uint32_t address) {
+__device__ __forceinline__ void multiply_half(unsigned char* shared, uint32_t address, unsigned parity) {
   const int lane = static_cast<int>(own_thread() % 32), warp = static_cast<int>(own_thread() / 32 % 4),
             row = 2 * kHalf + warp % 2;  // tile of rows
   constexpr int kColumnTiles = 2 + 2 * kHalf, kPitch = kHalf ? kPanel : kTileBytes;
@@ -53,13 +54,18 @@ __device__ __forceinline__ void multiply_half(unsigned char* shared, uint32_t ad
   wgmma_commit();
   wgmma_wait<0>();
   settle(sums);
+  if (own_thread() / 32 == kFinder / 32) {
+    if (own_thread() == kFinder) bulk_wait_read<1>(), barrier_arrive(address + kRestoredLeft);
+    __syncwarp();
+  }
+  barrier_wait(address + kRestoredLeft, parity);
   if (warp < 2) {
 #pragma unroll
-    for (int column = 0; column < kColumnTiles; ++column) {
-      if (column > row) break;
-      uint32_t words[4];
+    for (int column = 0; column < kTiles; ++column) {
+      uint32_t words[4] = {};
 #pragma unroll
       for (int e = 0; e < 4; ++e) {  // pieces of columns, then halves of rows
+        if (column >= kColumnTiles || column > row) break;
         const int i = e % 2 * 8 + lane / 4, j = e / 2 * 8 + 2 * (lane % 4);
         const float left_one = sums[8 * column + 2 * e], right_one = sums[8 * column + 2 * e + 1];
         words[e] = column < row ? bf16_pair(left_one, right_one)

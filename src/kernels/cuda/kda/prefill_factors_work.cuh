@@ -9,13 +9,14 @@
 namespace k3::cuda::kda::prefill_detail::factors {
 
 inline constexpr int kThreads = 256, kWarps = kThreads / 32, kTile = 16, kTiles = kChunk / kTile, kTaps = 4;
-inline constexpr int kRing = 4;                      // works a worker remembers
+inline constexpr int kFinder = 128;                  // a thread, see prefill_factors.cu
+inline constexpr int kRing = 4;                      // works a block remembers
 inline constexpr int kRawRows = kChunk + kTaps - 1;  // of q, k and v; row r holds token r - 3 of the chunk
 inline constexpr int kRowBytes = kDim * 2;           // of a raw row
 // Raw rows lie in two panels of 64 channels, one behind the other, swizzled by the address (tensor_copy.cuh).
 inline constexpr int kRawPanel = kRawRows * 128;
 
-// A worker's shared memory, byte offsets. An operand [64][128] is two panels as in prefill_blocks.cuh. kLowerKeys has
+// Shared memory, byte offsets. An operand [64][128] is two panels as in prefill_blocks.cuh. kLowerKeys has
 // the end k of the first half and the same k of the second, kFirstKeys the same k of the first half, two panels
 // [32][64].
 inline constexpr int kTilePanel = kTile * 128, kTileBytes = 2 * kTilePanel;
@@ -35,75 +36,110 @@ inline constexpr int kDiagonal = kBelowRest + 6 * kBelowBytes;           // fp32
 inline constexpr int kColumnPitch = kTile + 4, kDiagonalBytes = kTile * kColumnPitch * 4 + 32, kDecayPitch = kDim + 8;
 inline constexpr int kTileDecay = kDiagonal + kTiles * kDiagonalBytes;   // float [kTiles][kDecayPitch]
 inline constexpr int kBeta = kTileDecay + kTiles * kDecayPitch * 4;             // float [kChunk]
-inline constexpr int kWorks = kBeta + kChunk * 4, kWorksBytes = 448;     // Work [kRing], WorkPlace
+inline constexpr int kWorks = kBeta + kChunk * 4, kWorksBytes = 448;     // Work [kRing]
 inline constexpr int kArrived = kWorks + kWorksBytes, kValuesArrived = kArrived + 8;  // barriers of the raw rows
-inline constexpr int kSquared = kValuesArrived + 8;                                    // and of the sums of squares
-inline constexpr int kWorkerBytes = (kSquared + 8 + 1023) / 1024 * 1024;
-// Until step 3, in the place of M: sums of squares of k and q over a warp's channels, float [kWarps][kSquaresPitch][2]
-// with a tile's tokens at kSquaresTile, and 1 / |k| and dim^-1/2 / |q|, float [kChunk][2].
+inline constexpr int kSquared = kValuesArrived + 8, kRestoredLeft = kSquared + 8;      // of the squares; of Kb's place
+inline constexpr int kPatienceAt = kRestoredLeft + 8, kPatience = 200;                 // looks for the state
+inline constexpr int kSharedBytes = (kPatienceAt + 8 + 1023) / 1024 * 1024;
+// Until step 2, in the place of M: sums of squares of k and q over a warp's channels, float [kWarps][kSquaresPitch][2]
+// with a tile's tokens at kSquaresTile, and in that of L 1 / |k| and dim^-1/2 / |q|, float [kChunk][2].
 inline constexpr int kSquaresTile = kTile + 4, kSquaresPitch = kTiles * kSquaresTile + 2, kSquares = kBelow,
-                     kLengths = kSquares + kWarps * kSquaresPitch * 8;
-// In step 2, in the place of raw z and of the taps, Qd on its way out; in the place of L, a tile of Kb for every warp.
-inline constexpr int kQueriesOut = kFirstKeys + 2 * kTileBytes, kSmallTile = kTile * kTile * 2, kStaging = kDiagonal;
+                     kLengths = kScoresOut + 2 * kPanel;
+// In step 2, on their way out: Qd in the place of raw z and of the taps; Kb in the place of A, M and some of L.
+inline constexpr int kQueriesOut = kFirstKeys + 2 * kTileBytes, kRestoredOut = kScoresOut;
 static_assert(kQueriesOut % 1024 == 0 && kQueriesOut + 2 * kPanel <= kRawV && kRawBytes <= kRawV && kRawV % 128 == 0);
-static_assert(kLengths + kChunk * 8 <= kDiagonal && kStaging % 16 == 0 &&
-              kStaging + kWarps * kSmallTile <= kTileDecay);
-static_assert(2 * (kWorkerBytes + 1024) <= 228 * 1024);  // two blocks of one worker or one of two
+static_assert(kSquares + kWarps * kSquaresPitch * 8 <= kLengths && kRestoredOut + 2 * kPanel <= kLengths &&
+              kLengths + kChunk * 8 <= kTileDecay);
+static_assert(2 * (kSharedBytes + 1024) <= 228 * 1024);
 
-// The thread's number in its worker, computed anew: what is derived from it is not kept in registers (and spilled)
-// around the loop. Unsigned, so that divisions are shifts.
+// The thread's number, computed anew: what is derived from it is not kept in registers (and spilled) around the loop.
+// Unsigned, so that divisions are shifts.
 __device__ __forceinline__ unsigned own_thread() { return opaque(threadIdx.x % kThreads); }
-__device__ __forceinline__ unsigned own_worker() { return threadIdx.x / kThreads; }
-// The worker's barrier; and its second one, of the end of a chunk: all but one warp only arrive there.
-__device__ __forceinline__ int own_barrier() { return 1 + static_cast<int>(own_worker()); }
-__device__ __forceinline__ void await_worker() { named_barrier<kThreads>(own_barrier()); }
-__device__ __forceinline__ void arrive_at_end() { named_barrier_arrive<kThreads>(2 + own_barrier()); }
-__device__ __forceinline__ void await_end() { named_barrier<kThreads>(2 + own_barrier()); }
-// The barrier of three warps, two of which only arrive.
-__device__ __forceinline__ int pair_barrier(int pair) { return 5 + 2 * static_cast<int>(own_worker()) + pair; }
-__device__ __forceinline__ void await_pair(int pair) { named_barrier<96>(pair_barrier(pair)); }
-__device__ __forceinline__ void arrive_pair(int pair) { named_barrier_arrive<96>(pair_barrier(pair)); }
-// The worker's part of the shared memory.
-__device__ __forceinline__ unsigned char* own_shared() {
-  return shared_memory<unsigned char>() + own_worker() * kWorkerBytes;
-}
+__device__ __forceinline__ unsigned char* own_shared() { return shared_memory<unsigned char>(); }
+// The block's barriers, a number for each of the three places in a chunk (racecheck takes a warp that is early at the
+// next one for one that did not wait at this one).
+__device__ __forceinline__ void await_block() { named_barrier<kThreads>(1); }
+__device__ __forceinline__ void await_operands() { named_barrier<kThreads>(2); }
+__device__ __forceinline__ void await_scores() { named_barrier<kThreads>(3); }
+// Of the end of a chunk: all but one warp only arrive there.
+__device__ __forceinline__ void arrive_at_end() { named_barrier_arrive<kThreads>(4); }
+__device__ __forceinline__ void await_end() { named_barrier<kThreads>(4); }
+// Of three warps, two of which only arrive.
+__device__ __forceinline__ void await_pair(int pair) { named_barrier<96>(5 + pair); }
+__device__ __forceinline__ void arrive_pair(int pair) { named_barrier_arrive<96>(5 + pair); }
 
 // Byte `byte` of row `row` of a [16][16] bf16 tile: eight rows of one half lie in eight different 16-byte columns.
 __device__ __forceinline__ int small_offset(int row, int byte) { return row * 32 + (byte ^ ((row >> 2 & 1) << 4)); }
 
+// The order of work: turn by turn, in a turn chunk by chunk, in a chunk line by line. A turn is the heads of a row, or
+// as many lines (row * heads + head) as there are state blocks, and has the chunks of its longest row.
+struct Turns {
+  int lines, count;  // of a turn; turns
+  __host__ __device__ Turns(const Slab& slab, int rows, int heads)
+      : lines(slab.state_blocks > 0 ? slab.state_blocks : heads), count((rows * heads + lines - 1) / lines) {}
+};
 // A chunk and head, and where its inputs lie. Strides of tokens are handled as 32-bit numbers (launch_factors checks).
 struct Work {
-  WorkPlace place;
-  int row, slot, head, count;                   // count: tokens of the chunk; 0 behind the last one
-  int token, flag;                              // the first in the packed tensors; the place in `ready`
-  bool first;                                   // of its row: the window lies before it
+  int number, turn, turn_first, turn_end;  // in the order above; the turn, its first number and the first behind it
+  int row, slot, head, count;              // count: tokens of the chunk; 0 behind the last one
+  int token, flag;                         // the first in the packed tensors; the place in `ready`
+  bool first;                              // of its row: the window lies before it
   std::int64_t row_first, row_tokens;
-  std::int64_t b, block;                        // elements to the beta logits, bytes to the block
+  std::int64_t b, block;                   // elements to the beta logits, bytes to the block
 };
-// The first chunk with tokens at or after `place`, in steps of the number of workers; `last` is the chunk before. At
-// the start `last` has row -1 and tokens. A whole warp walks, so that no lane is ahead of the others; its first lane
-// writes.
-__device__ __forceinline__ void find_work(Work& to, const Work& last, WorkPlace place, const WorkPlace& step,
-                                          const StepArguments& a, const Slab& slab) {
-  Work w{};
-  w.place = place, w.row = last.row, w.slot = last.slot, w.row_first = last.row_first, w.row_tokens = last.row_tokens;
-  const int turns = last.count == 0 ? 0 : work_turns(slab, a.rows, a.heads);  // nothing was left
-  for (; w.place.turn < turns; w.place = next_place(w.place, step, slab, a.heads)) {
-    const WorkLine line = work_line(w.place, slab, a.heads);
-    if (line.row >= a.rows) continue;
-    if (line.row != w.row) {
-      w.row = line.row, w.slot = a.slots[w.row], w.row_first = a.starts[w.row];
-      w.row_tokens = a.starts[w.row + 1] - w.row_first;
+// Chunks of a row in the slab.
+__device__ __forceinline__ int row_chunks(const StepArguments& a, const Slab& slab, int row) {
+  const std::int64_t tokens =
+      static_cast<std::int64_t>(a.starts[row + 1]) - a.starts[row] - std::int64_t{slab.first_chunk} * kChunk;
+  if (tokens <= 0 || a.slots[row] < 0) return 0;
+  return static_cast<int>(min((tokens + kChunk - 1) / kChunk, static_cast<std::int64_t>(slab.chunks)));
+}
+// The turn of w.number, from the turn that w has on: the lanes look at 32 turns at once. False: there is none.
+__device__ __forceinline__ bool find_turn(Work& w, const Turns& turns, const StepArguments& a, const Slab& slab) {
+  while (w.number >= w.turn_end) {
+    const int lane = static_cast<int>(own_thread() % 32), turn = w.turn + 1 + lane, line = turn * turns.lines,
+              lines = min(turns.lines, a.rows * a.heads - line);
+    int places = 0;
+    for (int row = line / a.heads; lines > 0 && row <= (line + lines - 1) / a.heads; ++row)
+      places = max(places, lines * row_chunks(a, slab, row));
+    for (int i = 0; i < 32 && w.number >= w.turn_end; ++i)
+      ++w.turn, w.turn_first = w.turn_end, w.turn_end += shuffle(places, i);
+    if (w.turn >= turns.count) return false;
+  }
+  return true;
+}
+// Numbers are dealt out in turn; or, with Slab::claimed, taken by whoever is free: the next one.
+__device__ __forceinline__ uint32_t claim(const Slab& slab) { return slab.claimed ? atomicAdd(slab.claimed, 1u) : 0; }
+// The number behind `last`; claimed: by the first lane of the warp.
+__device__ __forceinline__ int next_number(const Work& last, uint32_t claimed, const Slab& slab) {
+  return slab.claimed ? shuffle(static_cast<int>(claimed), 0) : last.number + static_cast<int>(gridDim.x);
+}
+// The work of a number. `last` is the chunk before; at the start it has row and turn -1, turn_end 0 and tokens. A whole
+// warp walks, so that no lane is ahead of the others; its first lane writes.
+__device__ __forceinline__ void find_work(Work& to, const Work& last, int number, const StepArguments& a,
+                                          const Slab& slab) {
+  const Turns turns(slab, a.rows, a.heads);
+  Work w = last;
+  w.number = number, w.count = 0;
+  while (last.count > 0 && find_turn(w, turns, a, slab)) {
+    const int place = w.number - w.turn_first, first_line = w.turn * turns.lines,
+              lines = min(turns.lines, a.rows * a.heads - first_line), chunk = place / lines,
+              line = first_line + place % lines, row = slab.state_blocks > 0 ? line / a.heads : w.turn;
+    if (row != w.row) {
+      w.row = row, w.slot = a.slots[row], w.row_first = a.starts[row];
+      w.row_tokens = a.starts[row + 1] - w.row_first;
     }
-    const std::int64_t offset = (static_cast<std::int64_t>(slab.first_chunk) + w.place.chunk) * kChunk;
-    if (w.slot < 0 || offset >= w.row_tokens) continue;
-    w.head = line.head, w.first = offset == 0;
-    w.count = static_cast<int>(min(static_cast<std::int64_t>(kChunk), w.row_tokens - offset));
-    w.token = static_cast<int>(w.row_first + offset);
-    w.b = (w.row_first + offset) * a.b.token_stride + line.head * a.b.head_stride;
-    w.flag = (w.row * slab.chunks + w.place.chunk) * a.heads + line.head;
-    w.block = static_cast<std::int64_t>(w.flag) * kBlockStride;
-    break;
+    const std::int64_t offset = (static_cast<std::int64_t>(slab.first_chunk) + chunk) * kChunk;
+    if (w.slot >= 0 && offset < w.row_tokens) {
+      w.head = line - row * a.heads, w.first = offset == 0;
+      w.count = static_cast<int>(min(static_cast<std::int64_t>(kChunk), w.row_tokens - offset));
+      w.token = static_cast<int>(w.row_first + offset);
+      w.b = (w.row_first + offset) * a.b.token_stride + w.head * a.b.head_stride;
+      w.flag = line * slab.chunks + chunk;
+      w.block = (static_cast<std::int64_t>(row * slab.chunks + chunk) * a.heads + w.head) * kBlockStride;
+      break;
+    }
+    w.number = next_number(w, own_thread() % 32 == 0 ? claim(slab) : 0, slab);
   }
   if (own_thread() % 32 == 0) to = w;
   __syncwarp();
@@ -204,7 +240,7 @@ __device__ __forceinline__ void patch_window(unsigned char* to, const StepArgume
         *reinterpret_cast<const uint4*>(window_row(a, w, which, row) + 8 * part);
   async_proxy_fence();
 }
-static_assert(kRing * sizeof(Work) + sizeof(WorkPlace) <= kWorksBytes);
+static_assert(kRing * sizeof(Work) <= kWorksBytes);
 
 // Asks the L2 for the raw rows of a chunk, a panel of one of them by the first lane of every warp.
 __device__ __forceinline__ void announce(const InputMaps& maps, const Work& w, unsigned thread) {

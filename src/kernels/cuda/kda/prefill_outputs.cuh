@@ -83,21 +83,25 @@ struct StateMemory {
   }
 };
 
-// One lane of a warp. Early: W and U; the rest: Kb, Qd, A, the decays. The other lanes wait here: one
-// that went on to await_previous_kernel() would hold the whole warp.
+// A warp; its first lane copies. Early: W and U; the rest: Kb, Qd, A, the decays. Flags are read 32 chunks at a time: one
+// look costs as much as a product, and the factors are usually some chunks ahead. All lanes stay together: one that
+// went on to await_previous_kernel() would hold the whole warp.
 __device__ __forceinline__ void feed_blocks(const StepArguments& a, const Slab& slab, const Split& split,
                                             const StateMemory& at) {
+  const int lane = threadIdx.x % 32;
   int n = 0;
   each_line(a, slab, split, [&](const Line& line) {
+    const uint32_t* flags =
+        slab.ready + (static_cast<std::int64_t>(line.row) * a.heads + line.head) * slab.chunks + line.first;
+    int known = slab.ready ? 0 : line.chunks;  // chunks that are there
     for (int chunk = 0; chunk < line.chunks; ++chunk, ++n) {
-      if (threadIdx.x % 32 == 0) {
+      while (known <= chunk) {
+        const bool there = known + lane < line.chunks && load_acquire(flags + known + lane) != 0;
+        known += find_first_bit(~ballot(there));
+        async_proxy_fence_global();
+      }
+      if (lane == 0) {
         const unsigned char* from = block_of(slab, line.row, line.first + chunk, a.heads, line.head);
-        if (slab.ready) {
-          const uint32_t* ready = slab.ready + (from - slab.blocks) / kBlockStride;
-          while (load_acquire(ready) == 0) {
-          }
-          async_proxy_fence_global();
-        }
         const uint32_t to = at.block(n), early = at.early_full(n), rest = at.rest_full(n);
         const auto copy = [&](int first, int bytes, uint32_t full) {
           bulk_copy_in(to + first, from + first, bytes, full);

@@ -43,8 +43,8 @@ namespace {
 
 // One line: entry is the state before, exit where the state behind goes, or null, both [key][value]; n is the number of
 // its first chunk.
-[[maybe_unused]] __device__ __forceinline__ void run_line(const StateMemory& at, const float* entry, float* exit, int n,
-                                                          int chunks) {
+[[maybe_unused]] __device__ __forceinline__ void run_line(const StateMemory& at, const Slab& slab, const float* entry,
+                                                          float* exit, int n, int chunks) {
   const int group = threadIdx.x / 128;
   float S[64], o[32], r[32];
   uint32_t left[32], r_bits[16];
@@ -72,6 +72,7 @@ namespace {
     wgmma_wait<1>();  // costs nothing; without it ptxas waits for the product before o is touched
     if (n > begin) put_output(n - 1);
     barrier_wait(at.rest_full(n), at.filled(n));
+    if (slab.ready && threadIdx.x == 0) atomicAdd(slab.used(), 1u);
     wgmma_fence();
     project<0, 1>(o, left, block + kDecayedQueries);
     wgmma_commit();
@@ -98,26 +99,27 @@ namespace {
     each_state_element(64 * group, [&](int i, int key, int value) { exit[key * kDim + value] = S[i]; });
 }
 
-// The three last raw values of every channel, once the whole row has been read by the factor kernel.
-[[maybe_unused]] __device__ __forceinline__ void write_window(const StepArguments& a, int thread, int threads, int row,
-                                                              int head) {
+// The three last raw values of every channel, once the whole row has been read by the factor kernel; eight channels of q,
+// k or v a thread.
+[[maybe_unused]] __device__ __forceinline__ void write_window(const StepArguments& a, int row, int head) {
+  constexpr int kPieces = kDim / 8;
+  const int piece = threadIdx.x, which = piece / kPieces, channel = piece % kPieces * 8;
+  if (piece >= 3 * kPieces) return;
   const std::int64_t width = static_cast<std::int64_t>(a.heads) * kDim, first = a.starts[row],
                      tokens = a.starts[row + 1] - first;
-  auto* window = static_cast<__nv_bfloat16*>(a.window) + static_cast<std::int64_t>(a.slots[row]) * 9 * width +
-                 static_cast<std::int64_t>(head) * kDim;
-  for (int i = thread; i < 3 * kDim; i += threads) {
-    const int which = i / kDim, channel = i % kDim;
-    const Rows& raw = which == 0 ? a.q : which == 1 ? a.k : a.v;
-    __nv_bfloat16 values[3];
-    for (int tap = 0; tap < 3; ++tap) {
-      const std::int64_t token = tokens - 3 + tap;
-      values[tap] = token >= 0
-                        ? static_cast<const __nv_bfloat16*>(
-                              raw.data)[(first + token) * raw.token_stride + head * raw.head_stride + channel]
-                        : window[((tokens + tap) * 3 + which) * width + channel];
-    }
-    for (int tap = 0; tap < 3; ++tap) window[(tap * 3 + which) * width + channel] = values[tap];
+  auto* window = static_cast<__nv_bfloat16*>(a.window) + (std::int64_t{9} * a.slots[row] + which) * width +
+                 head * kDim + channel;
+  const Rows& raw = which == 0 ? a.q : which == 1 ? a.k : a.v;
+  const auto* rows = static_cast<const __nv_bfloat16*>(raw.data) + head * raw.head_stride + channel;
+  uint4 values[3];
+#pragma unroll
+  for (int tap = 0; tap < 3; ++tap) {
+    const std::int64_t token = tokens - 3 + tap;
+    values[tap] = *reinterpret_cast<const uint4*>(token >= 0 ? rows + (first + token) * raw.token_stride
+                                                             : window + (tokens + tap) * 3 * width);
   }
+#pragma unroll
+  for (int tap = 0; tap < 3; ++tap) *reinterpret_cast<uint4*>(window + tap * 3 * width) = values[tap];
 }
 
 __global__ void __launch_bounds__(kAllThreads, 1)
@@ -139,9 +141,9 @@ __global__ void __launch_bounds__(kAllThreads, 1)
     each_line(a, slab, split, [&](const Line& line) {
       float* state = a.state + (static_cast<std::int64_t>(a.slots[line.row]) * a.heads + line.head) * kDim * kDim;
       const std::int64_t entry = split.place(line.row, line.segment, a.heads, line.head);
-      run_line(at, line.split ? split.entries + entry * kDim * kDim : state, line.last ? state : nullptr, n,
-               line.chunks);
-      if (line.ends) write_window(a, threadIdx.x, kStateThreads, line.row, line.head);
+      run_line(at, slab, line.split ? split.entries + entry * kDim * kDim : state, line.last ? state : nullptr,
+               n, line.chunks);
+      if (line.ends) write_window(a, line.row, line.head);
       n += line.chunks;
     });
   }
