@@ -16,9 +16,11 @@ double bf16_at(const unsigned char* p) {
   std::memcpy(&x, p, 2);
   return __bfloat162float(x);
 }
-double operand(const unsigned char* block, int offset, int row,
-               int column) {  // [64][128] in two panels, or [64][64] in one
-  return bf16_at(block + offset + column / 64 * detail::kPanel + detail::panel_offset(row, column % 64 * 2));
+// [64][128] in two panels, or A, [64][64] in one; rows are tokens, and so are the columns of A.
+double operand(const unsigned char* block, int offset, int row, int column) {
+  if (offset == detail::kScores) column = detail::exchanged(column);
+  return bf16_at(block + offset + column / 64 * detail::kPanel +
+                 detail::panel_offset(detail::exchanged(row), column % 64 * 2));
 }
 
 // The same blocks in another order, and a flag for each that exists.

@@ -1,7 +1,7 @@
-// Copies of boxes of rows by the copy engine (sm_90): `rows` tokens of one head of a [tokens, heads, 128] bf16 tensor
-// with any strides (multiples of 16 bytes), into panels [rows][64] in shared memory, 128-byte aligned, with the
-// 128-byte swizzle: bits 4 to 6 of an address are exchanged by its bits 7 to 9. Tokens before the tensor's start are
-// zeros; the length is not known to the map, so that boxes must end inside the tensor.
+// Copies of boxes of rows by the copy engine (sm_90): 4 * groups tokens of one head of a [tokens, heads, 128] bf16
+// tensor with any strides (multiples of 16 bytes), into panels [4][groups][64] in shared memory: the first tokens of
+// all groups of four, then the second ones, ... Panels are 128-byte aligned and have the 128-byte swizzle: bits 4 to 6
+// of an address are exchanged by its bits 7 to 9. The length is not known to the map: boxes must lie inside the tensor.
 #pragma once
 
 #include <cuda.h>
@@ -19,23 +19,23 @@ __device__ __forceinline__ uint32_t swizzled_piece(uint32_t row, uint32_t piece)
 struct HeadMap {
   const unsigned char* data;
   std::int64_t token_bytes, head_bytes;
-  int rows;
+  int groups;
 };
 inline cudaError_t make_head_map(HeadMap& map, const void* data, std::int64_t token_bytes, std::int64_t head_bytes,
-                                 int /*heads*/, int rows) {
-  map = {static_cast<const unsigned char*>(data), token_bytes, head_bytes, rows};
+                                 int /*heads*/, int groups) {
+  map = {static_cast<const unsigned char*>(data), token_bytes, head_bytes, groups};
   return cudaSuccess;
 }
 inline void copy_head_in(uint32_t shared, const HeadMap& map, int panel, int head, int token, uint32_t barrier) {
-  for (int row = 0; row < map.rows; ++row)
+  if (token < 0) std::printf("a box before the tensor\n"), std::abort();
+  for (int row = 0; row < 4 * map.groups; ++row)
     for (uint32_t piece = 0; piece < 8; ++piece) {
+      const int from = token + row % map.groups * 4 + row / map.groups;
       const uint32_t place = shared + row * 128, to = place + swizzled_piece(place, piece);
-      if (token + row < 0) std::memset(shared_at(to), 0, 16);
-      else
-        std::memcpy(shared_at(to),
-                    map.data + (token + row) * map.token_bytes + head * map.head_bytes + 128 * panel + 16 * piece, 16);
+      std::memcpy(shared_at(to), map.data + from * map.token_bytes + head * map.head_bytes + 128 * panel + 16 * piece,
+                  16);
     }
-  emulator::block->barriers.at(barrier).bytes -= map.rows * 128;
+  emulator::block->barriers.at(barrier).bytes -= map.groups * 4 * 128;
   emulator::block->barriers.at(barrier).settle();
 }
 inline void prefetch_head(const HeadMap&, int, int, int) {}
@@ -44,7 +44,7 @@ struct HeadMap {
   CUtensorMap map;
 };
 inline cudaError_t make_head_map(HeadMap& map, const void* data, std::int64_t token_bytes, std::int64_t head_bytes,
-                                 int heads, int rows) {
+                                 int heads, int groups) {
   using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
                               const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
                               CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
@@ -57,11 +57,13 @@ inline cudaError_t make_head_map(HeadMap& map, const void* data, std::int64_t to
   }();
   if (!encode) return cudaErrorNotSupported;
   constexpr cuuint64_t kTokens = cuuint64_t{1} << 28;  // more than memory holds
-  const cuuint64_t size[3] = {128, static_cast<cuuint64_t>(heads), kTokens},
-                   stride[2] = {static_cast<cuuint64_t>(head_bytes), static_cast<cuuint64_t>(token_bytes)};
-  const cuuint32_t box[3] = {64, 1, static_cast<cuuint32_t>(rows)}, step[3] = {1, 1, 1};
+  // Groups overlap: the fourth coordinate is the box's first token.
+  const cuuint64_t size[4] = {128, static_cast<cuuint64_t>(heads), static_cast<cuuint64_t>(groups), kTokens},
+                   stride[3] = {static_cast<cuuint64_t>(head_bytes), static_cast<cuuint64_t>(4 * token_bytes),
+                                static_cast<cuuint64_t>(token_bytes)};
+  const cuuint32_t box[4] = {64, 1, static_cast<cuuint32_t>(groups), 4}, step[4] = {1, 1, 1, 1};
   const CUresult result =
-      encode(&map.map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(data), size, stride, box, step,
+      encode(&map.map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<void*>(data), size, stride, box, step,
              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
@@ -70,15 +72,15 @@ inline cudaError_t make_head_map(HeadMap& map, const void* data, std::int64_t to
 __device__ __forceinline__ void copy_head_in(uint32_t shared, const HeadMap& map, int panel, int head, int token,
                                              uint32_t barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
-          shared),
-      "l"(&map), "r"(barrier), "r"(64 * panel), "r"(head), "r"(token)
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
+      "[%2];" ::"r"(shared),
+      "l"(&map), "r"(barrier), "r"(64 * panel), "r"(head), "r"(0), "r"(token)
       : "memory");
 }
 // Asks the L2 for the rows of one panel.
 __device__ __forceinline__ void prefetch_head(const HeadMap& map, int panel, int head, int token) {
-  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(&map), "r"(64 * panel), "r"(head),
-               "r"(token)
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(64 * panel),
+               "r"(head), "r"(0), "r"(token)
                : "memory");
 }
 #endif

@@ -14,6 +14,13 @@ inline constexpr int kPanel = kChunk * 128;  // bytes of a [64][64] bf16 panel
 // wgmma).
 __host__ __device__ constexpr int panel_offset(int row, int byte) { return row * 128 + (byte ^ ((row & 7) << 4)); }
 
+// Tokens lie in exchanged order in the rows of every operand, and in the columns of A: token t in row exchanged(t), row
+// r has token exchanged(r). The tokens 4 n + i, n = 0 to 7, of one 8 x 8 matrix of the factor kernel are then in eight
+// different 16-byte columns of a panel.
+__host__ __device__ constexpr int exchanged(int token) { return token ^ (token >> 3 & 3); }
+// panel_offset(row ^ i, byte) = panel_offset(row, byte) ^ i * kExchange, i = 0 to 3.
+inline constexpr int kExchange = 128 + 16;
+
 // Byte offsets inside a block; a [64][128] operand is two panels. Every panel starts at a multiple of 1024.
 inline constexpr int kRestoredKeys = 0, kWeightedKeys = 2 * kPanel, kDecayedQueries = 4 * kPanel,
                      kWeightedValues = 6 * kPanel;

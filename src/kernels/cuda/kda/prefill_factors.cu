@@ -13,8 +13,8 @@
 // Substitution sees the rounded X_J, so that the error of a rounding is corrected by the tokens behind it; M keeps the
 // rest of its rounding in a second bf16 number.
 // Floors of a chunk and head: 138 KB of memory traffic, 4.3 us of a multiprocessor's share of 4.2 TB/s (0.41 ms at
-// T 8192 H 96); 7 special functions a channel and token, 3700 clocks; about 2370 instructions a warp, 4700 clocks; 5900
-// clocks of shared memory, a quarter of them the four shifts of the convolutions' rows.
+// T 8192 H 96); 7 special functions a channel and token, 3700 clocks; about 2190 instructions a warp, 4400 clocks; 5450
+// clocks of shared memory, a sixth of them the convolutions' rows.
 // What one lane does alone in front of a barrier is short, or the whole warp does it: racecheck takes a warp that comes
 // to a barrier in pieces for one that did not wait.
 #include <algorithm>
@@ -59,8 +59,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     const unsigned thread = own_thread();
     unsigned char* shared = own_shared();
     if (w.count == 0) return;
-    if (w.count < kChunk) fetch(shared, a, w, thread);
-    else fetch_boxes(shared_address(shared), a, maps, w, thread);
+    if (in_boxes(w)) fetch_boxes(shared_address(shared), a, maps, w, thread);
+    else fetch(shared, a, w, thread);
   };
   // The block's writes have ended (bulk_wait_written: those of the issuer, and before await_end() those of the finder):
   // they are in the L2, where the state's copies read. A store with release would wait for all that the multiprocessor
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (; works(turn).count > 0; turn = (turn + 1) % kRing) {
     const auto work = [&]() -> const Work& { return works(turn); };
     const auto next = [&]() -> const Work& { return works((turn + 1) % kRing); };
-    const bool boxes = work().count == kChunk;
+    const bool boxes = in_boxes(work());
     const unsigned parity = turn % 2;  // of the phases of this chunk
     unsigned char* shared = own_shared();
     barrier_wait(shared_address(shared) + kArrived, parity);
@@ -119,14 +119,15 @@ __global__ void __launch_bounds__(kThreads, 2)
     TileWords q[kTiles], k[kTiles];
     GateSums gates;
     float squares[4] = {};
-    const auto keep = [](TileWords& to, const TileWords& x) {
+    const auto keep = [](TileWords* to, int piece, const TilePair& x) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) to[i / 2][i % 2] = x[i / 2][i % 2];
+      for (int i = 0; i < 4; ++i) to[i / 2][piece][i % 2] = x[i / 2][i % 2];
     };
     uint32_t used = 0;
     if (thread == kIssuer && slab.ready) used = load_relaxed(slab.used());
-    convolve(taps, shared_address(shared) + kRawQ, [&](int tile, const TileWords& x) {
-      keep(q[tile], x), add_squares<false>(squares, tile, x);
+    convolve(taps, shared_address(shared) + kRawQ, [&](int piece, int pair, const TilePair& x) {
+      keep(q + 2 * pair, piece, x);
+      for (int tile = 2 * pair; piece == 1 && tile < 2 * pair + 2; ++tile) add_squares<false>(squares, tile, q[tile]);
     });
     if (thread / 32 == kIssuer / 32) {
       if (slab.ready) bulk_wait_written();
@@ -141,12 +142,13 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (thread < kChunk)
       reinterpret_cast<float*>(shared + kBeta)[thread] =
           static_cast<int>(thread) < work().count ? fast_sigmoid(logit) : 0.f;
-    convolve(taps + kDim * kTaps * 4, shared_address(shared) + kRawK, [&](int tile, const TileWords& x) {
-      keep(k[tile], x), add_squares<true>(squares, tile, x);
+    convolve(taps + kDim * kTaps * 4, shared_address(shared) + kRawK, [&](int piece, int pair, const TilePair& x) {
+      keep(k + 2 * pair, piece, x);
+      for (int tile = 2 * pair; piece == 1 && tile < 2 * pair + 2; ++tile) add_squares<true>(squares, tile, k[tile]);
     });
     sum_gates(gates, shared_address(shared) + kRawZ, reinterpret_cast<const float*>(shared + kBias),
               fast_exp(speed_logit), a.lower_bound, work().count);
-    if (work().count < kChunk) {
+    if (!in_boxes(work())) {
       await_block();
       if (own_thread() == 0) barrier_arrive(shared_address(shared) + kValuesArrived);  // its phases count the chunks
       fetch_rows(shared + kRawV, a, work(), a.v, 2, own_thread());
@@ -157,19 +159,21 @@ __global__ void __launch_bounds__(kThreads, 2)
     {
       const Place at(own_thread());
       float2* to = reinterpret_cast<float2*>(shared + kSquares) + at.warp * kSquaresPitch +
-                   at.lane % 4 * kSquaresTile + at.token;
+                   at.lane % 4 * kSquaresTile + at.row;
       to[0] = make_float2(squares[0], squares[1]), to[8] = make_float2(squares[2], squares[3]);
     }
-    if (work().first || work().count < kChunk) {
-      if (work().count == kChunk) patch_window(shared + kRawV, a, work(), 2, own_thread());
+    if (work().first || !in_boxes(work())) {
+      if (in_boxes(work())) patch_window(shared + kRawV, a, work(), 2, own_thread());
       await_block();
     }
     barrier_arrive(shared_address(own_shared()) + kSquared);
     put_tile_decays(gates);
     {
-      const uint32_t values = shared_address(own_shared()) + kValues + Place(own_thread()).matrices(kPanel);
+      const uint32_t values = shared_address(own_shared()) + Place(own_thread()).pairs();
       convolve(own_shared() + kTapsAt + 2 * kDim * kTaps * 4, shared_address(own_shared()) + kRawV,
-               [&](int tile, const TileWords& x) { store_tile(values + tile * kTilePanel, x); });
+               [&](int piece, int pair, const TilePair& x) {
+                 store_tile((values ^ 16 * piece ^ 2 * pair * kExchange) + kValues, x);
+               });
     }
     barrier_wait(shared_address(own_shared()) + kSquared, parity);
     put_lengths(work().count);
@@ -255,11 +259,11 @@ cudaError_t launch_factors(const StepArguments& a, const Slab& slab, cudaStream_
   const std::int64_t works = static_cast<std::int64_t>(a.rows) * a.heads * slab.chunks;
   if (!reachable(a, slab) || (slab.state_blocks > 0 && !slab.claimed) || works > std::numeric_limits<int>::max() / 2) return cudaErrorInvalidValue;
   InputMaps maps;
-  const auto map = [&](HeadMap& to, const Rows& raw, int rows) {
-    return make_head_map(to, raw.data, 2 * raw.token_stride, 2 * raw.head_stride, a.heads, rows);
+  const auto map = [&](HeadMap& to, const Rows& raw, int groups) {
+    return make_head_map(to, raw.data, 2 * raw.token_stride, 2 * raw.head_stride, a.heads, groups);
   };
-  for (const cudaError_t error : {map(maps.q, a.q, kRawRows), map(maps.k, a.k, kRawRows), map(maps.v, a.v, kRawRows),
-                                  map(maps.z, a.z, kChunk)})
+  for (const cudaError_t error : {map(maps.q, a.q, kRawPitch), map(maps.k, a.k, kRawPitch), map(maps.v, a.v, kRawPitch),
+                                  map(maps.z, a.z, kGroups)})
     if (error != cudaSuccess) return error;
   const std::int64_t most = 2 * std::max(1, multiprocessors());
   return launch(factors_kernel, dim3(static_cast<unsigned>(std::min(works, most))), kThreads, kSharedBytes, stream, a,

@@ -12,17 +12,29 @@ namespace k3::cuda::kda::prefill_detail::factors {
 __device__ __forceinline__ constexpr int tile_below(int row, int column) {
   return column == 0 ? row - 1 : column == 1 ? row + 1 : 5;
 }
-// A diagonal tile of L = diag(beta) M, its columns in fp32. Selects: above the diagonal products may be infinite.
+// Inside a tile of 16 tokens, exchanged() takes row r to token r ^ (r / 8) ^ turned(tile).
+__device__ __forceinline__ int turned(int tile) { return tile % 2 * 2; }
+// Whether a column of a diagonal tile is a token before that of a row: row 8 * left + lane / 4, column
+// 8 * right + 2 (lane % 4) + next. kSelf: or the same one.
+template <bool kSelf>
+__device__ __forceinline__ bool seen(int tile, int lane, int left, int right, int next) {
+  if (left != right) return left > right;
+  const int row = lane / 4 ^ turned(tile), column = 2 * (lane % 4) ^ turned(tile);  // the latter is even
+  return column + (next ^ left) < (row ^ left) + (kSelf ? 1 : 0);
+}
+// A diagonal tile of L = diag(beta) M, its columns in fp32: columns as they come, a column's tokens in order. Selects:
+// above the diagonal products may be infinite.
 __device__ __forceinline__ void put_diagonal(unsigned char* shared, int tile, const float* sums, int lane) {
   float* columns = reinterpret_cast<float*>(shared + kDiagonal + tile * kDiagonalBytes);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int i = 8 * half + lane / 4;
+    const int i = 8 * half + (lane / 4 ^ half ^ turned(tile));
     const float beta = reinterpret_cast<const float*>(shared + kBeta)[tile * kTile + i];
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const int j = e / 2 * 8 + 2 * (lane % 4) + e % 2;
-      columns[j * kColumnPitch + i] = j < i ? beta * sums[e / 2 * 4 + half * 2 + e % 2] : 0.f;
+      const int j = 2 * (lane % 4) + e % 2;
+      columns[(e / 2 * 8 + j) * kColumnPitch + i] =
+          seen<false>(tile, lane, half, e / 2, e % 2) ? beta * sums[e / 2 * 4 + half * 2 + e % 2] : 0.f;
     }
   }
 }
@@ -66,10 +78,10 @@ __device__ __forceinline__ void multiply_half(unsigned char* shared, uint32_t ad
 #pragma unroll
       for (int e = 0; e < 4; ++e) {  // pieces of columns, then halves of rows
         if (column >= kColumnTiles || column > row) break;
-        const int i = e % 2 * 8 + lane / 4, j = e / 2 * 8 + 2 * (lane % 4);
         const float left_one = sums[8 * column + 2 * e], right_one = sums[8 * column + 2 * e + 1];
         words[e] = column < row ? bf16_pair(left_one, right_one)
-                                : bf16_pair(j <= i ? left_one : 0.f, j + 1 <= i ? right_one : 0.f);
+                                : bf16_pair(seen<true>(row, lane, e % 2, e / 2, 0) ? left_one : 0.f,
+                                            seen<true>(row, lane, e % 2, e / 2, 1) ? right_one : 0.f);
       }
       store_matrices(address + kScoresOut + panel_offset(row * kTile + lane % 16, column * 32 + lane / 16 * 16),
                      words[0], words[1], words[2], words[3]);
@@ -97,12 +109,15 @@ __device__ __forceinline__ void multiply_half(unsigned char* shared, uint32_t ad
 }
 
 // T diag(beta) with T = (I + L)^-1 of two diagonal tiles, `tile` by lanes 0 to 15 and tile + 2 by the others, in fp32
-// by columns: a lane owns one.
+// by columns: a lane owns one. T's rows are stored in the order of tokens, its columns in exchanged order.
 __device__ __forceinline__ void invert_diagonals(unsigned char* shared, int tile) {
   const int lane = static_cast<int>(own_thread() % 32), column = lane % kTile;
   tile += lane / kTile * 2;
   unsigned char* place = shared + kDiagonal + tile * kDiagonalBytes;
-  const float* columns = reinterpret_cast<const float*>(place);
+  // L's column of token j is column j ^ (j / 8), or 2 more or less in every other tile.
+  const float* first = reinterpret_cast<const float*>(place);
+  const int turn = turned(tile) * kColumnPitch;
+  const float* columns[2] = {first + turn, first - turn};
   float x[kTile];
 #pragma unroll
   for (int i = 0; i < kTile; ++i) x[i] = i == column ? 1.f : 0.f;
@@ -110,7 +125,7 @@ __device__ __forceinline__ void invert_diagonals(unsigned char* shared, int tile
   for (int j = 0; j < kTile - 1; ++j)
 #pragma unroll
     for (int four = (j + 1) / 4 * 4; four < kTile; four += 4) {
-      const float4 l = *reinterpret_cast<const float4*>(columns + j * kColumnPitch + four);
+      const float4 l = *reinterpret_cast<const float4*>(columns[j / 2 % 2] + (j ^ j / 8) * kColumnPitch + four);
       if (four > j) x[four] -= l.x * x[j];
       if (four + 1 > j) x[four + 1] -= l.y * x[j];
       if (four + 2 > j) x[four + 2] -= l.z * x[j];
@@ -118,9 +133,10 @@ __device__ __forceinline__ void invert_diagonals(unsigned char* shared, int tile
     }
   const float beta = reinterpret_cast<const float*>(shared + kBeta)[tile * kTile + column];
   __syncwarp();  // T takes the place of L
+  const int to = 2 * (column ^ column / 8 ^ turned(tile));
 #pragma unroll
   for (int i = 0; i < kTile; ++i)
-    *reinterpret_cast<__nv_bfloat16*>(place + small_offset(i, 2 * column)) = __float2bfloat16(beta * x[i]);
+    *reinterpret_cast<__nv_bfloat16*>(place + small_offset(i, to)) = __float2bfloat16(beta * x[i]);
 }
 
 // W and U, transposed, of the warp's 16 channels, tile of tokens by tile of tokens:
@@ -128,7 +144,8 @@ __device__ __forceinline__ void invert_diagonals(unsigned char* shared, int tile
 // The sums of X_J are the left operands of the products that follow. The results take the places of rows k and v.
 __device__ __forceinline__ void substitute(unsigned char* shared, uint32_t address, int warp) {
   const int lane = static_cast<int>(own_thread() % 32);
-  const uint32_t small = small_offset((lane & 7) + (lane >> 4) * 8, (lane >> 3 & 1) * 16);
+  const uint32_t small = small_offset((lane & 7) + (lane >> 4) * 8, (lane >> 3 & 1) * 16),
+                 inverse = small ^ (lane >> 4) * 32;  // rows of T in exchanged order, but for turned()
   const int token = lane / 16 * 8 + lane % 8, byte = (16 * warp + lane / 8 % 2 * 8) % 64 * 2;
   const uint32_t place = address + kRowsK + 16 * warp / 64 * kPanel + panel_offset(token, byte);
   const float* decay = reinterpret_cast<const float*>(shared + kTileDecay) + 16 * warp + lane / 4;
@@ -144,7 +161,7 @@ __device__ __forceinline__ void substitute(unsigned char* shared, uint32_t addre
       load_matrices(m[other], address + kBelow + tile_below(tile, other) * kBelowBytes + small);
       load_matrices(rest[other], address + kBelowRest + tile_below(tile, other) * kBelowBytes + small);
     }
-    load_matrices(t, address + kDiagonal + tile * kDiagonalBytes + small);
+    load_matrices(t, address + kDiagonal + tile * kDiagonalBytes + (inverse ^ turned(tile) * 32));
   };
   read(0);
 #pragma unroll

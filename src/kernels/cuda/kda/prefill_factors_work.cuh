@@ -11,9 +11,10 @@ namespace k3::cuda::kda::prefill_detail::factors {
 inline constexpr int kThreads = 256, kWarps = kThreads / 32, kTile = 16, kTiles = kChunk / kTile, kTaps = 4;
 inline constexpr int kFinder = 128;                  // a thread, see prefill_factors.cu
 inline constexpr int kRing = 4;                      // works a block remembers
-inline constexpr int kRawRows = kChunk + kTaps - 1;  // of q, k and v; row r holds token r - 3 of the chunk
 inline constexpr int kRowBytes = kDim * 2;           // of a raw row
-// Raw rows lie in two panels of 64 channels, one behind the other, swizzled by the address (tensor_copy.cuh).
+// Raw rows lie in two panels of 64 channels, one behind the other, swizzled by the address (tensor_copy.cuh): tokens
+// 4 n + i at row kRawPitch i + n + 1, n = -1 being the group before the chunk (q, k and v), or 16 i + n (z).
+inline constexpr int kGroup = 4, kGroups = kChunk / kGroup, kRawPitch = kGroups + 1, kRawRows = kGroup * kRawPitch;
 inline constexpr int kRawPanel = kRawRows * 128;
 
 // Shared memory, byte offsets. An operand [64][128] is two panels as in prefill_blocks.cuh. kLowerKeys has
@@ -25,8 +26,9 @@ inline constexpr int kRowsQ = 0, kLowerKeys = 2 * kPanel, kFirstKeys = 4 * kPane
 inline constexpr int kRawQ = 0, kRawK = kRawQ + kRawRows * kRowBytes, kRawZ = kRawK + kRawRows * kRowBytes,
                      kTapsAt = kRawZ + kChunk * kRowBytes, kBias = kTapsAt + 3 * kDim * kTaps * 4,
                      kRawBytes = kBias + kDim * 4;
-// Raw v comes later, to the place of rows k, its three rows of earlier tokens ahead of it.
-inline constexpr int kRowsK = (kRawBytes + 1023) / 1024 * 1024 + 1024, kRawV = kRowsK - (kTaps - 1) * kRowBytes;
+// Raw v comes later, to the place of rows k and what lies ahead of it.
+inline constexpr int kRowsK = (kRawBytes + 1023) / 1024 * 1024 + 1024, kRawV = kRowsK - kGroup * kRowBytes;
+static_assert(kRawQ % 1024 == 0 && kRawK % 1024 == 0 && kRawV % 1024 == 0 && kRawZ % 1024 == 0);
 inline constexpr int kValues = kRowsK + 2 * kPanel;                      // W and U take the places of rows k and v
 inline constexpr int kScoresOut = kValues + 2 * kPanel, kDecayOut = kScoresOut + kPanel;  // side by side in memory too
 inline constexpr int kBelow = kDecayOut + kDim * 4;                      // -M below the diagonal, bf16, then its rest
@@ -42,7 +44,7 @@ inline constexpr int kSquared = kValuesArrived + 8, kRestoredLeft = kSquared + 8
 inline constexpr int kPatienceAt = kRestoredLeft + 8, kPatience = 200;                 // looks for the state
 inline constexpr int kSharedBytes = (kPatienceAt + 8 + 1023) / 1024 * 1024;
 // Until step 2, in the place of M: sums of squares of k and q over a warp's channels, float [kWarps][kSquaresPitch][2]
-// with a tile's tokens at kSquaresTile, and in that of L 1 / |k| and dim^-1/2 / |q|, float [kChunk][2].
+// with a tile's tokens at kSquaresTile, and in that of L 1 / |k| and dim^-1/2 / |q|, float [kChunk][2], tile by tile.
 inline constexpr int kSquaresTile = kTile + 4, kSquaresPitch = kTiles * kSquaresTile + 2, kSquares = kBelow,
                      kLengths = kScoresOut + 2 * kPanel;
 // In step 2, on their way out: Qd in the place of raw z and of the taps; Kb in the place of A, M and some of L.
@@ -157,9 +159,11 @@ __device__ __forceinline__ const __nv_bfloat16* window_row(const StepArguments& 
          ((std::int64_t{9} * w.slot + token * 3 + which) * a.heads + w.head) * kDim;
 }
 
-// Where 16-byte piece `piece` of a raw row lies, of the two panels of `rows` rows at `panels`.
-__device__ __forceinline__ unsigned char* raw_place(unsigned char* panels, int rows, int row, int piece) {
-  unsigned char* place = panels + (piece / 8 * rows + row) * 128;
+// Where 16-byte piece `piece` of the raw row of a token of the chunk lies, of the two panels at `panels`; pitch:
+// kRawPitch or, of z, kGroups.
+__device__ __forceinline__ unsigned char* raw_place(unsigned char* panels, int pitch, int token, int piece) {
+  const int row = (token & 3) * pitch + (token >> 2) + pitch - kGroups;
+  unsigned char* place = panels + (piece / 8 * kGroup * pitch + row) * 128;
   return place + swizzled_piece(shared_address(place), piece % 8);
 }
 
@@ -172,10 +176,10 @@ __device__ __forceinline__ void fetch_rows(unsigned char* to, const StepArgument
   const __nv_bfloat16* from = static_cast<const __nv_bfloat16*>(raw.data) + w.token * raw.token_stride +
                               w.head * raw.head_stride;
   from = on(from, row - halo, stride) + 8 * part;
-  to = raw_place(to, kChunk + halo, row, part);
   for (int turn = 0; kThreads / 16 * turn + row < kChunk + halo; ++turn) {
     const __nv_bfloat16* at = on(from, kThreads / 16 * turn, stride);
-    unsigned char* there = to + kThreads / 16 * turn * 128;  // 16 rows on: the same swizzle
+    unsigned char* there =
+        raw_place(to, which == 3 ? kGroups : kRawPitch, kThreads / 16 * turn + row - halo, part);
     if (turn == 0 && w.first && row < halo) at = window_row(a, w, which, row) + 8 * part;
     if (kThreads / 16 * turn + row < w.count + halo) copy_async_16(there, at);
     else *reinterpret_cast<uint4*>(there) = make_uint4(0, 0, 0, 0);
@@ -195,15 +199,17 @@ __device__ __forceinline__ void fetch(unsigned char* shared, const StepArguments
   copy_async_commit();
   if (thread == 0) barrier_arrive(shared_address(shared) + kArrived);  // its phases count the chunks
 }
-// The same for a chunk of 64 tokens, by the copy engine: a panel or some of the small things by the first lane of every
-// warp. Before the first chunk of a row the copies bring other tokens than the window's: patch_window.
+// The same by the copy engine: a panel or some of the small things by the first lane of every warp. Before the first
+// chunk of a row the copies bring other tokens than the window's: patch_window.
 struct InputMaps {
   HeadMap q, k, v, z;
 };
+// Whether it does so: a chunk of 64 tokens with a group of tokens before it in the packed tensors.
+__device__ __forceinline__ bool in_boxes(const Work& w) { return w.count == kChunk && w.token >= kGroup; }
 __device__ __forceinline__ void fetch_boxes(uint32_t address, const StepArguments& a, const InputMaps& maps,
                                             const Work& w, unsigned thread) {
   if (thread % 32 != 0) return;
-  const int warp = static_cast<int>(thread / 32), panel = warp % 2, token = w.token - (kTaps - 1);
+  const int warp = static_cast<int>(thread / 32), panel = warp % 2, token = w.token - kGroup;
   const uint32_t barrier = address + kArrived;
   const auto taps = [&](int which) {
     constexpr int kBytes = kDim * kTaps * 4;
@@ -228,7 +234,7 @@ __device__ __forceinline__ void fetch_boxes(uint32_t address, const StepArgument
 __device__ __forceinline__ void fetch_values(uint32_t address, const InputMaps& maps, const Work& w) {
   barrier_arrive_expect(address + kValuesArrived, kRawRows * kRowBytes);
   for (int panel = 0; panel < 2; ++panel)
-    copy_head_in(address + kRawV + panel * kRawPanel, maps.v, panel, w.head, w.token - (kTaps - 1),
+    copy_head_in(address + kRawV + panel * kRawPanel, maps.v, panel, w.head, w.token - kGroup,
                  address + kValuesArrived);
 }
 // The window's rows in front of a row's first chunk, `which` as in window_row, at the raw rows `to`.
@@ -236,7 +242,7 @@ __device__ __forceinline__ void patch_window(unsigned char* to, const StepArgume
                                              unsigned thread) {
   const int row = static_cast<int>(thread / 16), part = static_cast<int>(thread % 16);
   if (row < kTaps - 1)
-    *reinterpret_cast<uint4*>(raw_place(to, kRawRows, row, part)) =
+    *reinterpret_cast<uint4*>(raw_place(to, kRawPitch, row - (kTaps - 1), part)) =
         *reinterpret_cast<const uint4*>(window_row(a, w, which, row) + 8 * part);
   async_proxy_fence();
 }
@@ -244,8 +250,8 @@ static_assert(kRing * sizeof(Work) <= kWorksBytes);
 
 // Asks the L2 for the raw rows of a chunk, a panel of one of them by the first lane of every warp.
 __device__ __forceinline__ void announce(const InputMaps& maps, const Work& w, unsigned thread) {
-  if (thread % 32 != 0 || w.count < kChunk) return;
-  const int panel = static_cast<int>(thread / 32 % 2), token = w.token - (kTaps - 1);
+  if (thread % 32 != 0 || !in_boxes(w)) return;
+  const int panel = static_cast<int>(thread / 32 % 2), token = w.token - kGroup;
   switch (thread / 64) {
     case 0: prefetch_head(maps.q, panel, w.head, token); break;
     case 1: prefetch_head(maps.k, panel, w.head, token); break;

@@ -37,7 +37,7 @@ namespace {
     }
 #pragma unroll
     for (int width = 4; width >= 1; width /= 2) fold_lanes(sums, width, lane, 4 * width);
-    store_shared(to + (32 * half + lane / 8 * 8 + lane % 4 * 2 + lane / 4 % 2) * 4, bits_of(sums[0]));
+    store_shared(to + exchanged(32 * half + lane / 8 * 8 + lane % 4 * 2 + lane / 4 % 2) * 4, bits_of(sums[0]));
   }
 }
 
@@ -49,12 +49,13 @@ namespace {
   float S[64], o[32], r[32];
   uint32_t left[32], r_bits[16];
   each_state_element(64 * group, [&](int i, int key, int value) { S[i] = entry[key * kDim + value]; });
-  const auto put_output = [&](int n) {  // O^T to shared memory, token-major; the sums of its squares
+  const auto put_output = [&](int n) {  // O^T to shared memory, token-major, in order; the sums of its squares
     barrier_wait(at.output_read(n), at.output_filled(n) ^ 1);
+    const uint32_t first = transposed_address(at.output(n) + group * kPanel, 0) ^ threadIdx.x % 32 / 16 * kExchange;
 #pragma unroll
     for (int tile = 0; tile < 4; ++tile) {
       const float* x = o + 8 * tile;
-      store_transposed(transposed_address(at.output(n) + group * kPanel, tile), bf16_pair(x[0], x[1]),
+      store_transposed((first ^ tile % 2 * 2 * kExchange) + tile * 16 * 128, bf16_pair(x[0], x[1]),
                        bf16_pair(x[2], x[3]), bf16_pair(x[4], x[5]), bf16_pair(x[6], x[7]));
     }
     put_squares(at.squares(n) + threadIdx.x / 32 * StateMemory::kSquarePitch, o);
@@ -99,27 +100,26 @@ namespace {
     each_state_element(64 * group, [&](int i, int key, int value) { exit[key * kDim + value] = S[i]; });
 }
 
-// The three last raw values of every channel, once the whole row has been read by the factor kernel; eight channels of q,
-// k or v a thread.
-[[maybe_unused]] __device__ __forceinline__ void write_window(const StepArguments& a, int row, int head) {
-  constexpr int kPieces = kDim / 8;
-  const int piece = threadIdx.x, which = piece / kPieces, channel = piece % kPieces * 8;
-  if (piece >= 3 * kPieces) return;
+// The three last raw values of every channel, once the whole row has been read by the factor kernel.
+[[maybe_unused]] __device__ __forceinline__ void write_window(const StepArguments& a, int thread, int threads, int row,
+                                                              int head) {
   const std::int64_t width = static_cast<std::int64_t>(a.heads) * kDim, first = a.starts[row],
                      tokens = a.starts[row + 1] - first;
-  auto* window = static_cast<__nv_bfloat16*>(a.window) + (std::int64_t{9} * a.slots[row] + which) * width +
-                 head * kDim + channel;
-  const Rows& raw = which == 0 ? a.q : which == 1 ? a.k : a.v;
-  const auto* rows = static_cast<const __nv_bfloat16*>(raw.data) + head * raw.head_stride + channel;
-  uint4 values[3];
-#pragma unroll
-  for (int tap = 0; tap < 3; ++tap) {
-    const std::int64_t token = tokens - 3 + tap;
-    values[tap] = *reinterpret_cast<const uint4*>(token >= 0 ? rows + (first + token) * raw.token_stride
-                                                             : window + (tokens + tap) * 3 * width);
+  auto* window = static_cast<__nv_bfloat16*>(a.window) + static_cast<std::int64_t>(a.slots[row]) * 9 * width +
+                 static_cast<std::int64_t>(head) * kDim;
+  for (int i = thread; i < 3 * kDim; i += threads) {
+    const int which = i / kDim, channel = i % kDim;
+    const Rows& raw = which == 0 ? a.q : which == 1 ? a.k : a.v;
+    __nv_bfloat16 values[3];
+    for (int tap = 0; tap < 3; ++tap) {
+      const std::int64_t token = tokens - 3 + tap;
+      values[tap] = token >= 0
+                        ? static_cast<const __nv_bfloat16*>(
+                              raw.data)[(first + token) * raw.token_stride + head * raw.head_stride + channel]
+                        : window[((tokens + tap) * 3 + which) * width + channel];
+    }
+    for (int tap = 0; tap < 3; ++tap) window[(tap * 3 + which) * width + channel] = values[tap];
   }
-#pragma unroll
-  for (int tap = 0; tap < 3; ++tap) *reinterpret_cast<uint4*>(window + tap * 3 * width) = values[tap];
 }
 
 __global__ void __launch_bounds__(kAllThreads, 1)
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kAllThreads, 1)
       const std::int64_t entry = split.place(line.row, line.segment, a.heads, line.head);
       run_line(at, slab, line.split ? split.entries + entry * kDim * kDim : state, line.last ? state : nullptr,
                n, line.chunks);
-      if (line.ends) write_window(a, line.row, line.head);
+      if (line.ends) write_window(a, threadIdx.x, kStateThreads, line.row, line.head);
       n += line.chunks;
     });
   }
