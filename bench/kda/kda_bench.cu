@@ -299,15 +299,15 @@ void hopper_parts(int rows, int heads, int tokens) {
   const double blocks = static_cast<double>(lines) * chunks * prefill_detail::kBlockBytes;
   std::vector<PrefillOptions> ways = {{}};
   for (int segments : {1, 2, 4, 8, 11}) ways.push_back({.segments = segments});
-  for (int state_blocks : {24, 32, 36, 48}) ways.push_back({.state_blocks = state_blocks});
+  for (int state_blocks : {28, 32, 35, 40, 48}) ways.push_back({.state_blocks = state_blocks});
   std::size_t bytes = 0;
   for (PrefillOptions& way : ways) {
     way.slab_bytes = kAll;
     bytes = std::max(bytes, prefill_workspace_bytes(tokens, rows, heads, way));
   }
   auto* workspace = allocate<unsigned char>(bytes);
-  const prefill_detail::Slab slab{0, chunks, workspace};
-  const std::size_t slab_bytes = prefill_workspace_bytes(tokens, rows, heads, {kAll, 1});
+  const prefill_detail::Slab slab{0, chunks, 0, lines, workspace};
+  const std::size_t slab_bytes = static_cast<std::size_t>(lines) * chunks * prefill_detail::kBlockStride;
   report("prefill factors alone" + size,
          time_of([&] { REQUIRE_CUDA(prefill_detail::launch_factors(layer.a, slab, nullptr)); }),
          layer.all * 8.0 + blocks);

@@ -13,30 +13,52 @@ namespace {
 using prefill_detail::kBlockStride;
 using prefill_detail::kChunk;
 
+// From here on blocks of the factor kernel take chunks when they are free, for which a counter is zeroed (2 us).
+constexpr std::size_t kManyBlocks = 4096;
+
 struct Slabs {
-  std::int64_t chunks;  // of the longest row
-  int each;             // chunks of a slab
+  std::int64_t chunks, lines;  // of the longest row; of the call
+  int each_chunks, each_lines;  // of a slab
   prefill_detail::Plan plan;
   std::size_t block_bytes, split_bytes, flag_bytes;
 };
-// Slabs are even shares of the whole.
+// Slabs are even shares of the chunks of all lines; or, with both kernels at once, of lines with all their chunks when
+// a turn of them has room: fewer lines to begin and end.
 Slabs cut(std::int64_t longest, int rows, int heads, const PrefillOptions& options) {
   const std::int64_t chunks = (longest + kChunk - 1) / kChunk, lines = static_cast<std::int64_t>(rows) * heads;
-  if (chunks <= 0 || lines <= 0) return {0, 0, {0, 1}, 0, 0, 0};
-  const std::int64_t most = std::clamp<std::int64_t>(options.slab_bytes / (lines * kBlockStride), 1, 65535),
-                     slabs = (chunks + most - 1) / most, each = (chunks + slabs - 1) / slabs;
-  prefill_detail::Plan plan{options.state_blocks, std::max(options.segments, 1)};
-  if (options.segments == 0 && options.state_blocks == 0)
-    plan = prefill_detail::plan_prefill(each, rows, heads, multiprocessors());
-  plan.segments = static_cast<int>(std::min<std::int64_t>(plan.segments, each));
-  plan.state_blocks = static_cast<int>(std::min<std::int64_t>(plan.state_blocks, lines));
-  const std::size_t blocks = static_cast<std::size_t>(lines * each);
+  if (chunks <= 0 || lines <= 0) return {0, 0, 0, 0, {0, 1}, 0, 0, 0};
+  const std::int64_t room = options.slab_bytes / kBlockStride;
+  const auto share = [](std::int64_t all, std::int64_t most) {
+    most = std::clamp<std::int64_t>(most, 1, 65535);
+    const std::int64_t slabs = (all + most - 1) / most;
+    return (all + slabs - 1) / slabs;
+  };
+  const auto plan_for = [&](std::int64_t each) {
+    prefill_detail::Plan plan{options.state_blocks, std::max(options.segments, 1)};
+    if (options.segments == 0 && options.state_blocks == 0)
+      plan = prefill_detail::plan_prefill(each, rows, heads, multiprocessors());
+    plan.segments = static_cast<int>(std::min<std::int64_t>(plan.segments, each));
+    plan.state_blocks = static_cast<int>(std::min<std::int64_t>(plan.state_blocks, lines));
+    return plan;
+  };
+  std::int64_t each_chunks = chunks, each_lines = lines;
+  prefill_detail::Plan plan = plan_for(chunks);
+  if (const std::int64_t turns = plan.state_blocks > 0 ? room / chunks / plan.state_blocks : 0; turns > 0) {
+    const std::int64_t all = (lines + plan.state_blocks - 1) / plan.state_blocks;
+    each_lines = std::min(lines, share(all, turns) * plan.state_blocks);
+  } else {
+    each_chunks = share(chunks, room / lines);
+    plan = plan_for(each_chunks);
+  }
+  const std::size_t blocks = static_cast<std::size_t>(each_lines * each_chunks);
   return {chunks,
-          static_cast<int>(each),
+          lines,
+          static_cast<int>(each_chunks),
+          static_cast<int>(each_lines),
           plan,
           blocks * kBlockStride,
           prefill_detail::split_bytes(plan.segments, rows, heads),
-          plan.state_blocks > 0 ? (blocks + 2) * sizeof(std::uint32_t) : 0};
+          (plan.state_blocks > 0 ? blocks + 2 : blocks >= kManyBlocks ? 2 : 0) * sizeof(std::uint32_t)};
 }
 
 }  // namespace
@@ -74,19 +96,25 @@ cudaError_t prefill(const StepArguments& a, std::int64_t longest, void* workspac
   const Slabs slabs = cut(longest, a.rows, a.heads, options);
   auto* blocks = static_cast<unsigned char*>(workspace);
   const prefill_detail::Split split =
-      prefill_detail::place_split(slabs.each, slabs.plan.segments, a.rows, a.heads, blocks + slabs.block_bytes);
+      prefill_detail::place_split(slabs.each_chunks, slabs.plan.segments, a.rows, a.heads, blocks + slabs.block_bytes);
   auto* flags = reinterpret_cast<std::uint32_t*>(blocks + slabs.block_bytes + slabs.split_bytes);
-  for (std::int64_t first = 0; first < slabs.chunks; first += slabs.each) {
-    const prefill_detail::Slab slab{static_cast<int>(first),
-                                    static_cast<int>(std::min<std::int64_t>(slabs.each, slabs.chunks - first)), blocks,
-                                    slabs.plan.state_blocks, slabs.flag_bytes ? flags + 2 : nullptr,
-                                    slabs.flag_bytes ? flags : nullptr};
-    cudaError_t error = slab.ready ? clear_async(flags, slabs.flag_bytes, stream) : cudaSuccess;
-    if (error == cudaSuccess) error = prefill_detail::launch_factors(a, slab, stream);
-    if (error == cudaSuccess) error = prefill_detail::launch_split(a, slab, split, stream);
-    if (error == cudaSuccess) error = prefill_detail::launch_state(a, slab, split, stream);
-    if (error != cudaSuccess) return error;
-  }
+  for (std::int64_t line = 0; line < slabs.lines; line += slabs.each_lines)
+    for (std::int64_t chunk = 0; chunk < slabs.chunks; chunk += slabs.each_chunks) {
+      const auto some = [](std::int64_t each, std::int64_t left) { return static_cast<int>(std::min(each, left)); };
+      const prefill_detail::Slab slab{static_cast<int>(chunk),
+                                      some(slabs.each_chunks, slabs.chunks - chunk),
+                                      static_cast<int>(line),
+                                      some(slabs.each_lines, slabs.lines - line),
+                                      blocks,
+                                      slabs.plan.state_blocks,
+                                      slabs.plan.state_blocks > 0 ? flags + 2 : nullptr,
+                                      slabs.flag_bytes ? flags : nullptr};
+      cudaError_t error = slab.claimed ? clear_async(flags, slabs.flag_bytes, stream) : cudaSuccess;
+      if (error == cudaSuccess) error = prefill_detail::launch_factors(a, slab, stream);
+      if (error == cudaSuccess) error = prefill_detail::launch_split(a, slab, split, stream);
+      if (error == cudaSuccess) error = prefill_detail::launch_state(a, slab, split, stream);
+      if (error != cudaSuccess) return error;
+    }
   return cudaSuccess;
 }
 

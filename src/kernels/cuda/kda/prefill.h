@@ -17,7 +17,7 @@
 // swizzle), brought in by bulk copies: Kb, W, Qd, U 16 KB each, A 8 KB, the chunk's decay 512 bytes. Bytes a token and
 // head: 1026 + 1160 in the first kernel, 1160 + 512 in the second, of which 2698 reach memory when the second finds its
 // operands in the L2: 2.1 GB at T 8192 H 96, floor 0.50 ms at 4.2 TB/s; 3.0 GB and 0.72 ms one after the other. The
-// host walks the prompt in slabs of chunks, so that the workspace stays bounded.
+// host walks the prompt in slabs of chunks, or of rows and heads, so that the workspace stays bounded.
 // Precision: sums of gates, T and the state in fp32; operands of products rounded once to bf16; the norm from fp32 O,
 // which is then rounded to bf16. SiLU and the output gate's sigmoid by tanh.approx: 1.1e-5 and 4.1e-6 absolute at most
 // (test silu-sweep).

@@ -27,24 +27,30 @@ inline constexpr int kRestoredKeys = 0, kWeightedKeys = 2 * kPanel, kDecayedQuer
 inline constexpr int kScores = 8 * kPanel, kDecay = 9 * kPanel, kBlockBytes = 9 * kPanel + kDim * 4;
 inline constexpr int kBlockStride = (kBlockBytes + 1023) / 1024 * 1024;
 
-// state_blocks > 0: both kernels run at the same time, the factors on the other multiprocessors. A line is a row and
-// head, number row * heads + head; state block s takes the lines s, s + state_blocks, ..., each from its first chunk to
-// its last. The factors are made in the order in which they will be used (find_work in prefill_factors_work.cuh), by
-// whichever block is free (`claimed`): blocks differ by a fifth in speed, and the state waits for the slowest; `ready`
-// says which are there. They stay kAhead blocks (21 MB) ahead of the state (`used`), so that it reads from the L2: far
-// ahead, the state takes 2.2 us a chunk instead of 1.85.
-inline constexpr int kAhead = 288;
+// What the kernels work on at a time: some chunks of some lines. A line is a row and head, number row * heads + head.
+//
+// state_blocks > 0: both kernels run at the same time, the factors on the other multiprocessors; state block s takes
+// the lines s, s + state_blocks, ... of the slab, each from its first chunk to its last. The factors are made in the
+// order in which they will be used (find_work in prefill_factors_work.cuh), by whichever block is free (`claimed`):
+// blocks differ by a fifth in speed, and the state waits for the slowest; `ready` says which are there. They stay
+// ahead() blocks (21 MB with 32 state blocks) ahead of the state, so that it reads from the L2: from memory it takes
+// 2.2 us a chunk instead of 1.85.
 struct Slab {
   int first_chunk, chunks;      // of every row
-  unsigned char* blocks;        // [rows, chunks, heads] blocks of kBlockStride bytes
+  int first_line, lines;        // all, unless state_blocks > 0
+  unsigned char* blocks;        // [lines, chunks] blocks of kBlockStride bytes
   int state_blocks = 0;         // 0: the state kernel follows the factor kernel; then no flags
-  uint32_t* ready = nullptr;    // [rows, heads, chunks], zero at the start, 1 once the block is there
+  uint32_t* ready = nullptr;    // [lines, chunks], zero at the start, 1 once the block is there
   uint32_t* claimed = nullptr;  // [2], zero at the start: the numbers of work taken; behind it
   __device__ __forceinline__ uint32_t* used() const { return claimed + 1; }  // the blocks that the state has read
+  __device__ __forceinline__ int ahead() const { return 9 * max(state_blocks, 32); }
+  __device__ __forceinline__ std::int64_t index(int line, int chunk) const {
+    return static_cast<std::int64_t>(line - first_line) * chunks + chunk;
+  }
+  __device__ __forceinline__ unsigned char* block(int line, int chunk) const {
+    return blocks + index(line, chunk) * kBlockStride;
+  }
 };
-__device__ __forceinline__ unsigned char* block_of(const Slab& slab, int row, int chunk, int heads, int head) {
-  return slab.blocks + ((static_cast<std::int64_t>(row) * slab.chunks + chunk) * heads + head) * kBlockStride;
-}
 
 cudaError_t launch_factors(const StepArguments& arguments, const Slab& slab, cudaStream_t stream);
 cudaError_t launch_pairs(const StepArguments& arguments, const Slab& slab, const Split& split, cudaStream_t stream);

@@ -1,15 +1,15 @@
 // The factor kernel of prefill.h: everything of a chunk of 64 tokens that does not depend on the state, from the raw
-// projections. Workers of eight warps, two a multiprocessor, each with 112 KB of shared memory and its own barriers,
-// walk over the chunks in the order of WorkPlace; per chunk
+// projections. Blocks of eight warps, two a multiprocessor, walk over the chunks in the order of find_work(); per chunk
 //   1 convolution, SiLU, sums of squares, gates                            a warp: 16 channels
-//   2 operands relative to the middle of 32 tokens (prefill_factors_channels.cuh); Kb leaves for memory
-//   3 A and M; T_II = (I + L_II)^-1 of the four diagonal tiles of 16 tokens     L = diag(beta) M; Qd leaves
+//   2 operands relative to the middle of 32 tokens                         (prefill_factors_channels.cuh)
+//   3 A and M; T_II = (I + L_II)^-1 of the four diagonal tiles of 16 tokens     L = diag(beta) M; Kb and Qd leave
 //   4 W and U by block substitution, X_I = T_II diag(beta_I) (B_I - sum_J M_IJ X_J)    (prefill_factors_tiles.cuh)
 // Three barriers a chunk. In step 4 the copy engine already brings the raw rows of the next chunk, and the L2 was asked
-// for them in step 2; raw v follows when W of the chunk before has left its place.
-// Alone, the kernel runs two blocks of one worker on a multiprocessor; beside the state kernel one block of two, so
-// that whole multiprocessors stay free. A block's flag (Slab::ready) is set then when its writes have ended, in step 1
-// of the chunk after it, and the L2 is not asked for raw rows.
+// for them in step 2; raw v follows when W of the chunk before has left its place. All of a block of operands leaves by
+// bulk copies.
+// Beside the state kernel the blocks leave whole multiprocessors to it. The flag of a block of operands (Slab::ready) is
+// set when its writes have ended, in step 1 of the chunk after it, and the L2 is not asked for raw rows: it is for the
+// operands then.
 // Substitution sees the rounded X_J, so that the error of a rounding is corrected by the tokens behind it; M keeps the
 // rest of its rounding in a second bf16 number.
 // Floors of a chunk and head: 138 KB of memory traffic, 4.3 us of a multiprocessor's share of 4.2 TB/s (0.41 ms at
@@ -42,7 +42,7 @@ __device__ __forceinline__ bool leaves_to_state(const Slab& slab) {
 // Holds the issuer until the state is near enough (Slab::used), given what was read of it before. Only for speed: where
 // the state kernel is not allowed to start before this one has ended, patience runs out, once a block.
 __device__ __forceinline__ void await_state(const Slab& slab, int number, uint32_t used, int& patience) {
-  while (number >= static_cast<int>(used) + kAhead && patience > 0)
+  while (number >= static_cast<int>(used) + slab.ahead() && patience > 0)
     sleep_nanoseconds(100), used = load_relaxed(slab.used()), --patience;
   if (patience > 0) patience = kPatience;
 }
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   // they are in the L2, where the state's copies read. A store with release would wait for all that the multiprocessor
   // has on its way, 1.5 us of a chunk's 11.
   const auto signal = [&](const Work& w) {
-    if (w.count > 0) store_relaxed(slab.ready + w.flag, 1);
+    if (w.count > 0) store_relaxed(slab.ready + w.block, 1);
   };
   if (own_thread() < 32) {
     if (own_thread() == 0) {
@@ -79,6 +79,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       barrier_init(address + kValuesArrived, 1);
       barrier_init(address + kSquared, kThreads);
       barrier_init(address + kRestoredLeft, 1);
+      barrier_init(address + kScored, kThreads);
       barrier_init_fence();
     }
     __syncwarp();
@@ -191,7 +192,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const uint32_t address = shared_address(operands);
     uint32_t claimed = 0;
     if (own_thread() == kFinder) {
-      unsigned char* block = slab.blocks + work().block;
+      unsigned char* block = slab.blocks + std::int64_t{work().block} * kBlockStride;
       bulk_copy_out(block + kRestoredKeys, address + kRestoredOut, 2 * kPanel);
       bulk_commit();
       bulk_copy_out(block + kDecayedQueries, address + kQueriesOut, 2 * kPanel);
@@ -212,7 +213,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       __syncwarp();
     }
     async_proxy_fence();
-    await_scores();
+    await_scores(address, parity);
 
     // ---- 4
     start(next());
@@ -225,7 +226,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     } else {
       await_end();
       if (thread == kIssuer) {
-        unsigned char* block = slab.blocks + work().block;
+        unsigned char* block = slab.blocks + std::int64_t{work().block} * kBlockStride;
         bulk_copy_out(block + kWeightedKeys, address + kRowsK, 2 * kPanel);
         bulk_copy_out(block + kWeightedValues, address + kValues, 2 * kPanel);
         bulk_copy_out(block + kScores, address + kScoresOut, kPanel + kDim * 4);
@@ -256,8 +257,9 @@ bool reachable(const StepArguments& a, const Slab& slab) {
 }  // namespace
 
 cudaError_t launch_factors(const StepArguments& a, const Slab& slab, cudaStream_t stream) {
-  const std::int64_t works = static_cast<std::int64_t>(a.rows) * a.heads * slab.chunks;
-  if (!reachable(a, slab) || (slab.state_blocks > 0 && !slab.claimed) || works > std::numeric_limits<int>::max() / 2) return cudaErrorInvalidValue;
+  const std::int64_t works = static_cast<std::int64_t>(slab.lines) * slab.chunks;
+  if (!reachable(a, slab) || (slab.state_blocks > 0 && !slab.claimed) || works > std::numeric_limits<int>::max() / 2)
+    return cudaErrorInvalidValue;
   InputMaps maps;
   const auto map = [&](HeadMap& to, const Rows& raw, int groups) {
     return make_head_map(to, raw.data, 2 * raw.token_stride, 2 * raw.head_stride, a.heads, groups);
@@ -265,9 +267,9 @@ cudaError_t launch_factors(const StepArguments& a, const Slab& slab, cudaStream_
   for (const cudaError_t error : {map(maps.q, a.q, kRawPitch), map(maps.k, a.k, kRawPitch), map(maps.v, a.v, kRawPitch),
                                   map(maps.z, a.z, kGroups)})
     if (error != cudaSuccess) return error;
-  const std::int64_t most = 2 * std::max(1, multiprocessors());
-  return launch(factors_kernel, dim3(static_cast<unsigned>(std::min(works, most))), kThreads, kSharedBytes, stream, a,
-                slab, maps);
+  const std::int64_t most = 2 * std::max(1, multiprocessors()),
+                     blocks = slab.state_blocks > 0 ? most : std::min(works, most);
+  return launch(factors_kernel, dim3(static_cast<unsigned>(blocks)), kThreads, kSharedBytes, stream, a, slab, maps);
 }
 
 }  // namespace k3::cuda::kda::prefill_detail

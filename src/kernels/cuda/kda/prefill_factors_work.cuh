@@ -41,7 +41,8 @@ inline constexpr int kBeta = kTileDecay + kTiles * kDecayPitch * 4;             
 inline constexpr int kWorks = kBeta + kChunk * 4, kWorksBytes = 448;     // Work [kRing]
 inline constexpr int kArrived = kWorks + kWorksBytes, kValuesArrived = kArrived + 8;  // barriers of the raw rows
 inline constexpr int kSquared = kValuesArrived + 8, kRestoredLeft = kSquared + 8;      // of the squares; of Kb's place
-inline constexpr int kPatienceAt = kRestoredLeft + 8, kPatience = 200;                 // looks for the state
+inline constexpr int kScored = kRestoredLeft + 8;                                      // of step 3
+inline constexpr int kPatienceAt = kScored + 8, kPatience = 200;                       // looks for the state
 inline constexpr int kSharedBytes = (kPatienceAt + 8 + 1023) / 1024 * 1024;
 // Until step 2, in the place of M: sums of squares of k and q over a warp's channels, float [kWarps][kSquaresPitch][2]
 // with a tile's tokens at kSquaresTile, and in that of L 1 / |k| and dim^-1/2 / |q|, float [kChunk][2], tile by tile.
@@ -58,36 +59,45 @@ static_assert(2 * (kSharedBytes + 1024) <= 228 * 1024);
 // Unsigned, so that divisions are shifts.
 __device__ __forceinline__ unsigned own_thread() { return opaque(threadIdx.x % kThreads); }
 __device__ __forceinline__ unsigned char* own_shared() { return shared_memory<unsigned char>(); }
-// The block's barriers, a number for each of the three places in a chunk (racecheck takes a warp that is early at the
-// next one for one that did not wait at this one).
+// The block's barriers: in front of step 2, and where a chunk does not come in boxes; in front of step 3.
 __device__ __forceinline__ void await_block() { named_barrier<kThreads>(1); }
 __device__ __forceinline__ void await_operands() { named_barrier<kThreads>(2); }
-__device__ __forceinline__ void await_scores() { named_barrier<kThreads>(3); }
+// In front of step 4 (parity: of the chunk). As a named barrier racecheck reports, once in a run and not in every run,
+// that the warps that are first here did not wait for the last one.
+__device__ __forceinline__ void await_scores(uint32_t address, unsigned parity) {
+  barrier_arrive(address + kScored);
+  barrier_wait(address + kScored, parity);
+}
 // Of the end of a chunk: all but one warp only arrive there.
-__device__ __forceinline__ void arrive_at_end() { named_barrier_arrive<kThreads>(4); }
-__device__ __forceinline__ void await_end() { named_barrier<kThreads>(4); }
+__device__ __forceinline__ void arrive_at_end() { named_barrier_arrive<kThreads>(3); }
+__device__ __forceinline__ void await_end() { named_barrier<kThreads>(3); }
 // Of three warps, two of which only arrive.
-__device__ __forceinline__ void await_pair(int pair) { named_barrier<96>(5 + pair); }
-__device__ __forceinline__ void arrive_pair(int pair) { named_barrier_arrive<96>(5 + pair); }
+__device__ __forceinline__ void await_pair(int pair) { named_barrier<96>(4 + pair); }
+__device__ __forceinline__ void arrive_pair(int pair) { named_barrier_arrive<96>(4 + pair); }
 
 // Byte `byte` of row `row` of a [16][16] bf16 tile: eight rows of one half lie in eight different 16-byte columns.
 __device__ __forceinline__ int small_offset(int row, int byte) { return row * 32 + (byte ^ ((row >> 2 & 1) << 4)); }
 
 // The order of work: turn by turn, in a turn chunk by chunk, in a chunk line by line. A turn is the heads of a row, or
-// as many lines (row * heads + head) as there are state blocks, and has the chunks of its longest row.
+// as many lines as there are state blocks, and has the chunks of its longest row.
 struct Turns {
   int lines, count;  // of a turn; turns
-  __host__ __device__ Turns(const Slab& slab, int rows, int heads)
-      : lines(slab.state_blocks > 0 ? slab.state_blocks : heads), count((rows * heads + lines - 1) / lines) {}
+  __device__ __forceinline__ Turns(const Slab& slab, int heads)
+      : lines(slab.state_blocks > 0 ? slab.state_blocks : heads), count((slab.lines + lines - 1) / lines) {}
+  // The lines of a turn: the first, and how many; none behind the last turn.
+  __device__ __forceinline__ int first(const Slab& slab, int turn) const { return slab.first_line + turn * lines; }
+  __device__ __forceinline__ int size(const Slab& slab, int turn) const {
+    return min(lines, slab.lines - turn * lines);
+  }
 };
 // A chunk and head, and where its inputs lie. Strides of tokens are handled as 32-bit numbers (launch_factors checks).
 struct Work {
   int number, turn, turn_first, turn_end;  // in the order above; the turn, its first number and the first behind it
   int row, slot, head, count;              // count: tokens of the chunk; 0 behind the last one
-  int token, flag;                         // the first in the packed tensors; the place in `ready`
+  int token, block;                        // the first in the packed tensors; the index of the block
   bool first;                              // of its row: the window lies before it
   std::int64_t row_first, row_tokens;
-  std::int64_t b, block;                   // elements to the beta logits, bytes to the block
+  std::int64_t b;                          // elements to the beta logits
 };
 // Chunks of a row in the slab.
 __device__ __forceinline__ int row_chunks(const StepArguments& a, const Slab& slab, int row) {
@@ -99,8 +109,8 @@ __device__ __forceinline__ int row_chunks(const StepArguments& a, const Slab& sl
 // The turn of w.number, from the turn that w has on: the lanes look at 32 turns at once. False: there is none.
 __device__ __forceinline__ bool find_turn(Work& w, const Turns& turns, const StepArguments& a, const Slab& slab) {
   while (w.number >= w.turn_end) {
-    const int lane = static_cast<int>(own_thread() % 32), turn = w.turn + 1 + lane, line = turn * turns.lines,
-              lines = min(turns.lines, a.rows * a.heads - line);
+    const int lane = static_cast<int>(own_thread() % 32), turn = w.turn + 1 + lane, line = turns.first(slab, turn),
+              lines = turns.size(slab, turn);
     int places = 0;
     for (int row = line / a.heads; lines > 0 && row <= (line + lines - 1) / a.heads; ++row)
       places = max(places, lines * row_chunks(a, slab, row));
@@ -120,13 +130,12 @@ __device__ __forceinline__ int next_number(const Work& last, uint32_t claimed, c
 // warp walks, so that no lane is ahead of the others; its first lane writes.
 __device__ __forceinline__ void find_work(Work& to, const Work& last, int number, const StepArguments& a,
                                           const Slab& slab) {
-  const Turns turns(slab, a.rows, a.heads);
+  const Turns turns(slab, a.heads);
   Work w = last;
   w.number = number, w.count = 0;
   while (last.count > 0 && find_turn(w, turns, a, slab)) {
-    const int place = w.number - w.turn_first, first_line = w.turn * turns.lines,
-              lines = min(turns.lines, a.rows * a.heads - first_line), chunk = place / lines,
-              line = first_line + place % lines, row = slab.state_blocks > 0 ? line / a.heads : w.turn;
+    const int place = w.number - w.turn_first, lines = turns.size(slab, w.turn), chunk = place / lines,
+              line = turns.first(slab, w.turn) + place % lines, row = slab.state_blocks > 0 ? line / a.heads : w.turn;
     if (row != w.row) {
       w.row = row, w.slot = a.slots[row], w.row_first = a.starts[row];
       w.row_tokens = a.starts[row + 1] - w.row_first;
@@ -137,10 +146,10 @@ __device__ __forceinline__ void find_work(Work& to, const Work& last, int number
       w.count = static_cast<int>(min(static_cast<std::int64_t>(kChunk), w.row_tokens - offset));
       w.token = static_cast<int>(w.row_first + offset);
       w.b = (w.row_first + offset) * a.b.token_stride + w.head * a.b.head_stride;
-      w.flag = line * slab.chunks + chunk;
-      w.block = (static_cast<std::int64_t>(row * slab.chunks + chunk) * a.heads + w.head) * kBlockStride;
+      w.block = static_cast<int>(slab.index(line, chunk));
       break;
     }
+    if (slab.ready && own_thread() % 32 == 0) atomicAdd(slab.used(), 1u);  // nothing to wait for
     w.number = next_number(w, own_thread() % 32 == 0 ? claim(slab) : 0, slab);
   }
   if (own_thread() % 32 == 0) to = w;

@@ -28,10 +28,9 @@ struct Line {
 };
 template <class Visit>
 __device__ __forceinline__ void each_line(const StepArguments& a, const Slab& slab, const Split& split, Visit visit) {
-  const int lines = a.heads * a.rows * split.segments;
-  for (int index = blockIdx.x; index < lines; index += static_cast<int>(gridDim.x)) {
-    const int head = index % a.heads, row = index / a.heads % a.rows, segment = index / a.heads / a.rows,
-              first = segment * split.segment_chunks;
+  for (int index = blockIdx.x; index < slab.lines * split.segments; index += static_cast<int>(gridDim.x)) {
+    const int line = slab.first_line + index % slab.lines, head = line % a.heads, row = line / a.heads,
+              segment = index / slab.lines, first = segment * split.segment_chunks;
     const Share share = share_of(a, slab, row);
     if (first >= share.chunks) continue;
     const int chunks = min(split.segment_chunks, share.chunks - first);
@@ -83,16 +82,16 @@ struct StateMemory {
   }
 };
 
-// A warp; its first lane copies. Early: W and U; the rest: Kb, Qd, A, the decays. Flags are read 32 chunks at a time: one
-// look costs as much as a product, and the factors are usually some chunks ahead. All lanes stay together: one that
+// A warp; its first lane copies. Early: W and U; the rest: Kb, Qd, A, the decays. Flags are read 32 chunks at a time:
+// one look costs as much as a product, and the factors are usually some chunks ahead. All lanes stay together: one that
 // went on to await_previous_kernel() would hold the whole warp.
 __device__ __forceinline__ void feed_blocks(const StepArguments& a, const Slab& slab, const Split& split,
                                             const StateMemory& at) {
   const int lane = threadIdx.x % 32;
   int n = 0;
   each_line(a, slab, split, [&](const Line& line) {
-    const uint32_t* flags =
-        slab.ready + (static_cast<std::int64_t>(line.row) * a.heads + line.head) * slab.chunks + line.first;
+    const int number = line.row * a.heads + line.head;
+    const uint32_t* flags = slab.ready + slab.index(number, line.first);
     int known = slab.ready ? 0 : line.chunks;  // chunks that are there
     for (int chunk = 0; chunk < line.chunks; ++chunk, ++n) {
       while (known <= chunk) {
@@ -101,7 +100,7 @@ __device__ __forceinline__ void feed_blocks(const StepArguments& a, const Slab& 
         async_proxy_fence_global();
       }
       if (lane == 0) {
-        const unsigned char* from = block_of(slab, line.row, line.first + chunk, a.heads, line.head);
+        const unsigned char* from = slab.block(number, line.first + chunk);
         const uint32_t to = at.block(n), early = at.early_full(n), rest = at.rest_full(n);
         const auto copy = [&](int first, int bytes, uint32_t full) {
           bulk_copy_in(to + first, from + first, bytes, full);

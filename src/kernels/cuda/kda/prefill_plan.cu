@@ -10,23 +10,25 @@ namespace k3::cuda::kda::prefill_detail {
 namespace {
 
 constexpr double kStart = 10, kLine = 3;        // of a kernel; of a line of the state kernel
-constexpr double kFactorRound = 11.26;          // two chunks on a multiprocessor
-constexpr double kStateChunk = 2.2, kStateBeside = 1.85;  // alone; while the factors are made elsewhere
+constexpr double kFactorRound = 11.2;           // two chunks on a multiprocessor, dealt out
+constexpr double kFactorChunk = 5.2;            // a chunk while the state runs elsewhere
+constexpr double kStateChunk = 2.2, kStateBeside = 1.86;  // alone; while the factors are made elsewhere
 constexpr double kPairs = 28, kPairWave = 10;   // pairs and merge; each further wave of blocks
 constexpr double kMergeStep = 0.5;              // 0 where gates forget, 2 with long memory
 constexpr double kIdle = 0.06;                  // of a multiprocessor without a segment
-constexpr double kBeside = 1.15, kBesideTurn = 0.0125;  // both at once: slower by that; and by a turn of lines
+constexpr double kBesideStart = 18, kBesideLine = 9;      // both at once: until the first blocks; between two lines
 constexpr double kMemory = 4e6;                 // bytes a us
 constexpr double kStateChunkBytes = 106496;     // read and written
 
 double factor_time(double chunks, int multiprocessors) {
-  return kFactorRound * (1.5 + std::ceil(chunks / (2 * multiprocessors)));
+  const double rounds = std::ceil(chunks / (2 * multiprocessors));
+  return kFactorRound * (std::min(1.5, 0.3 + 0.5 * rounds) + rounds);
 }
 double overlapped_time(std::int64_t chunks, int lines, int state_blocks, int multiprocessors) {
   const int turns = (lines + state_blocks - 1) / state_blocks;
-  const double factors = factor_time(static_cast<double>(lines) * chunks, multiprocessors - state_blocks),
-               state = (kStateBeside * chunks + kLine) * turns;
-  return 1.5 * kFactorRound + (kBeside + kBesideTurn * turns) * std::max(factors, state);
+  const double factors = kFactorChunk * lines * chunks / (multiprocessors - state_blocks),
+               state = (kStateBeside * chunks + kBesideLine) * turns;
+  return kBesideStart + std::max(factors, state);
 }
 // Of pairs, merge and state, for gates that forget. Long memory adds about 40 us for any number of segments near the
 // best one.

@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int chunks = split.segment_chunks, first = segment * chunks;
   const bool asked_for = first + chunks < share_of(a, slab, row).chunks;  // not the last segment of a row
   const PairMemory at{panel_base(), panel_bytes()};
-  const Span span{block_of(slab, row, first, a.heads, head), chunks, a.heads};
+  const Span span{slab.block(row * a.heads + head, first), chunks};
   if (threadIdx.x == 0) at.init();
   constexpr std::int64_t kState = kDim * kDim;
   const std::int64_t pair = split.place(row, segment, a.heads, head);

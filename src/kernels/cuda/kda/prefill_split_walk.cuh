@@ -37,9 +37,9 @@ struct PairMemory {
 // The chunks of the segment and where the block of its first one lies.
 struct Span {
   const unsigned char* blocks;
-  int chunks, heads;
+  int chunks;
   __device__ __forceinline__ const unsigned char* block(int chunk) const {
-    return blocks + static_cast<std::int64_t>(chunk) * heads * kBlockStride;
+    return blocks + static_cast<std::int64_t>(chunk) * kBlockStride;
   }
 };
 

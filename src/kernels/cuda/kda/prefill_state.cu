@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kAllThreads, 1)
 }  // namespace
 
 cudaError_t launch_state(const StepArguments& a, const Slab& slab, const Split& split, cudaStream_t stream) {
-  const int lines = a.heads * a.rows * split.segments;
+  const int lines = slab.lines * split.segments;
   if (slab.state_blocks > 0 && (split.segments > 1 || !slab.ready)) return cudaErrorInvalidValue;
   const int blocks = slab.state_blocks > 0 ? std::min(slab.state_blocks, lines) : lines;
   return launch_chained(state_kernel, dim3(blocks), kAllThreads, StateMemory::kBytes, stream, a, slab, split);
