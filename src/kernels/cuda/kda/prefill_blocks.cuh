@@ -43,7 +43,7 @@ struct Slab {
   uint32_t* ready = nullptr;    // [lines, chunks], zero at the start, 1 once the block is there
   uint32_t* claimed = nullptr;  // [2], zero at the start: the numbers of work taken; behind it
   __device__ __forceinline__ uint32_t* used() const { return claimed + 1; }  // the blocks that the state has read
-  __device__ __forceinline__ int ahead() const { return 9 * max(state_blocks, 32); }
+  __device__ __forceinline__ int ahead() const { return 9 * (state_blocks > 32 ? state_blocks : 32); }
   __device__ __forceinline__ std::int64_t index(int line, int chunk) const {
     return static_cast<std::int64_t>(line - first_line) * chunks + chunk;
   }

@@ -23,8 +23,8 @@ namespace {
 [[maybe_unused]] constexpr int kOutputRegisters =
     (65536 - kStateThreads * kStateRegisters) / (kAllThreads - kStateThreads) / 8 * 8;
 
-// O^T squared and summed over this warp's 16 value columns, to the 64 floats at `to`. In halves of 32 tokens: eight
-// lanes hold parts of the same eight tokens and exchange until each has the sum of one.
+// O^T squared and summed over this warp's 16 value columns. In halves of 32 tokens: eight
+// lanes hold parts of the same eight tokens and exchange until each has the sum of one; `to`: of the lane's first one.
 [[maybe_unused]] __device__ __forceinline__ void put_squares(uint32_t to, const float (&o)[32]) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -37,8 +37,13 @@ namespace {
     }
 #pragma unroll
     for (int width = 4; width >= 1; width /= 2) fold_lanes(sums, width, lane, 4 * width);
-    store_shared(to + exchanged(32 * half + lane / 8 * 8 + lane % 4 * 2 + lane / 4 % 2) * 4, bits_of(sums[0]));
+    store_shared(to + 128 * half, bits_of(sums[0]));
   }
+}
+// Where the lane's first one goes, in bytes.
+[[maybe_unused]] __device__ __forceinline__ uint32_t own_square() {
+  const int lane = threadIdx.x % 32;
+  return static_cast<uint32_t>(exchanged(lane / 8 * 8 + lane % 4 * 2 + lane / 4 % 2)) * 4;
 }
 
 // One line: entry is the state before, exit where the state behind goes, or null, both [key][value]; n is the number of
@@ -49,16 +54,18 @@ namespace {
   float S[64], o[32], r[32];
   uint32_t left[32], r_bits[16];
   each_state_element(64 * group, [&](int i, int key, int value) { S[i] = entry[key * kDim + value]; });
+  const uint32_t own_output = transposed_address(group * kPanel, 0) ^ threadIdx.x % 32 / 16 * kExchange;
+  const uint32_t own_squares = threadIdx.x / 32 * StateMemory::kSquarePitch + own_square();
   const auto put_output = [&](int n) {  // O^T to shared memory, token-major, in order; the sums of its squares
     barrier_wait(at.output_read(n), at.output_filled(n) ^ 1);
-    const uint32_t first = transposed_address(at.output(n) + group * kPanel, 0) ^ threadIdx.x % 32 / 16 * kExchange;
+    const uint32_t first = at.output(n) + own_output;
 #pragma unroll
     for (int tile = 0; tile < 4; ++tile) {
       const float* x = o + 8 * tile;
       store_transposed((first ^ tile % 2 * 2 * kExchange) + tile * 16 * 128, bf16_pair(x[0], x[1]),
                        bf16_pair(x[2], x[3]), bf16_pair(x[4], x[5]), bf16_pair(x[6], x[7]));
     }
-    put_squares(at.squares(n) + threadIdx.x / 32 * StateMemory::kSquarePitch, o);
+    put_squares(at.squares(n) + own_squares, o);
     barrier_arrive(at.output_full(n));
   };
   const int begin = n, end = n + chunks;
