@@ -57,7 +57,8 @@ bool factors_case(const StepCase& c) {
   const int longest = *std::max_element(c.lengths.begin(), c.lengths.end()), chunks = (longest + 63) / 64, D = 128,
             H = c.heads;
   Buffer blocks(static_cast<std::size_t>(c.lengths.size()) * chunks * H * detail::kBlockStride);
-  REQUIRE_CUDA(detail::launch_factors(device.a, {0, chunks, 0, static_cast<int>(c.lengths.size()) * H, blocks.as<unsigned char>()}, nullptr));
+  const int lines = static_cast<int>(c.lengths.size()) * H;
+  REQUIRE_CUDA(detail::launch_factors(device.a, {0, chunks, 0, lines, blocks.as<unsigned char>()}, nullptr));
   synchronize();
   const std::vector<unsigned char> bytes = download<unsigned char>(blocks);
   bool good = true;
@@ -137,21 +138,23 @@ Outcome run_prefill(const StepCase& c, const Inputs& in, const Expected& want, c
 bool same(const std::vector<double>& a, const std::vector<double>& b) {  // bit for bit, poison too
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
-// As planned, and with both kernels at the same time, whose result must not differ from one after the other.
+// As planned, and with both kernels at the same time, whose result must not differ from one after the other: in slabs
+// of that size, and in slabs of two lines with all their chunks.
 bool prefill_case(const StepCase& c, std::int64_t slab_bytes) {
   if (!on_hopper_gpu()) return std::printf("    skipped: needs sm_90\n"), true;
   const Inputs in = make_inputs(c, 9);
   const Expected want = oracle(c, in);
-  const auto run = [&](int segments, int state_blocks) {
-    return run_prefill(c, in, want, {slab_bytes, segments, state_blocks}, 8e-3, 7e-3);
-  };
-  const Outcome whole = run(1, 0);
-  bool good = run(0, 0).good && whole.good;
-  for (int state_blocks : {1, 3}) {
-    const Outcome overlapped = run(0, state_blocks);
+  const auto run = [&](const kda::PrefillOptions& options) { return run_prefill(c, in, want, options, 8e-3, 7e-3); };
+  const Outcome whole = run({slab_bytes, 1});
+  bool good = run({slab_bytes}).good && whole.good;
+  const std::int64_t chunks = (*std::max_element(c.lengths.begin(), c.lengths.end()) + 63) / 64;
+  const std::vector<kda::PrefillOptions> both = {
+      {slab_bytes, 0, 1}, {slab_bytes, 0, 3}, {2 * chunks * detail::kBlockStride, 0, 2}};
+  for (const kda::PrefillOptions& options : both) {
+    const Outcome overlapped = run(options);
     good = overlapped.good && good;
     if (same(overlapped.y, whole.y) && same(overlapped.state, whole.state)) continue;
-    std::printf("    FAIL %d state blocks change the result\n", state_blocks);
+    std::printf("    FAIL %d state blocks change the result\n", options.state_blocks);
     good = false;
   }
   return good;
@@ -274,6 +277,8 @@ void add_prefill_tests(std::vector<Test>& all) {
   add({"one-chunk", 1, 128, 1, Type::bf16, {64}, {0}, {}}, true);
   add({"mixed", 2, 128, 7, Type::bf16, {70, 1, 0, 130, 3, 17}, {6, 1, 3, 0, 2, -1}, {}}, true);
   add({"turns", 1, 128, 3, Type::bf16, {330, 64, 200}, {2, 0, 1}, {}}, true);
+  // Chunks of 64 tokens with fewer than four tokens ahead of them in the packed tensors.
+  add({"shifted", 1, 128, 4, Type::bf16, {2, 130, 1, 64}, {3, 0, 2, 1}, {}}, true);
   add({"bound", 1, 128, 1, Type::bf16, {150}, {0}, {}, -5, 40}, true);
   add({"lengths",
        3,
