@@ -27,20 +27,20 @@ double operand(const unsigned char* block, int offset, int row, int column) {
 bool overlapped_factors(const StepCase& c, const kda::StepArguments& a, int chunks, int state_blocks,
                         const std::vector<unsigned char>& want) {
   const std::size_t count = want.size() / detail::kBlockStride;
-  Buffer blocks(want.size()), ready = upload(std::vector<std::uint32_t>(count + 2));
+  Buffer blocks(want.size()), ready = upload(std::vector<std::uint32_t>(count + detail::Slab::kCounters));
   REQUIRE_CUDA(detail::launch_factors(
       a,
       {0, chunks, 0, static_cast<int>(c.lengths.size()) * c.heads, blocks.as<unsigned char>(), state_blocks,
-       ready.as<std::uint32_t>() + 2, ready.as<std::uint32_t>()},
+       ready.as<std::uint32_t>() + detail::Slab::kCounters, ready.as<std::uint32_t>()},
       nullptr));
   synchronize();
   const std::vector<unsigned char> got = download<unsigned char>(blocks);
-  const std::vector<std::uint32_t> flags = download<std::uint32_t>(ready);  // behind two counts
+  const std::vector<std::uint32_t> flags = download<std::uint32_t>(ready);  // behind the counters
   for (std::size_t i = 0; i < count; ++i) {
     const int row = static_cast<int>(i / chunks / c.heads), chunk = static_cast<int>(i % chunks);
     const bool there = c.slot_of[row] >= 0 && chunk * 64 < c.lengths[row];
     const auto at = static_cast<std::ptrdiff_t>(i * detail::kBlockStride);
-    const std::uint32_t flag = flags[2 + i];
+    const std::uint32_t flag = flags[detail::Slab::kCounters + i];
     if (flag == static_cast<std::uint32_t>(there) &&
         (!there || std::equal(&got[at], &got[at] + detail::kBlockBytes, &want[at])))
       continue;

@@ -12,6 +12,7 @@ namespace {
 
 using prefill_detail::kBlockStride;
 using prefill_detail::kChunk;
+constexpr int kCounters = prefill_detail::Slab::kCounters;
 
 // From here on blocks of the factor kernel take chunks when they are free, for which a counter is zeroed (2 us).
 constexpr std::size_t kManyBlocks = 4096;
@@ -58,7 +59,7 @@ Slabs cut(std::int64_t longest, int rows, int heads, const PrefillOptions& optio
           plan,
           blocks * kBlockStride,
           prefill_detail::split_bytes(plan.segments, rows, heads),
-          (plan.state_blocks > 0 ? blocks + 2 : blocks >= kManyBlocks ? 2 : 0) * sizeof(std::uint32_t)};
+          (plan.state_blocks > 0 ? blocks + kCounters : blocks >= kManyBlocks ? kCounters : 0) * sizeof(std::uint32_t)};
 }
 
 }  // namespace
@@ -107,7 +108,7 @@ cudaError_t prefill(const StepArguments& a, std::int64_t longest, void* workspac
                                       some(slabs.each_lines, slabs.lines - line),
                                       blocks,
                                       slabs.plan.state_blocks,
-                                      slabs.plan.state_blocks > 0 ? flags + 2 : nullptr,
+                                      slabs.plan.state_blocks > 0 ? flags + kCounters : nullptr,
                                       slabs.flag_bytes ? flags : nullptr};
       cudaError_t error = slab.claimed ? clear_async(flags, slabs.flag_bytes, stream) : cudaSuccess;
       if (error == cudaSuccess) error = prefill_detail::launch_factors(a, slab, stream);

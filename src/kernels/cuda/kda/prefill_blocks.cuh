@@ -41,8 +41,10 @@ struct Slab {
   unsigned char* blocks;        // [lines, chunks] blocks of kBlockStride bytes
   int state_blocks = 0;         // 0: the state kernel follows the factor kernel; then no flags
   uint32_t* ready = nullptr;    // [lines, chunks], zero at the start, 1 once the block is there
-  uint32_t* claimed = nullptr;  // [2], zero at the start: the numbers of work taken; behind it
+  uint32_t* claimed = nullptr;  // [kCounters], zero at the start: the numbers of work taken; behind it
   __device__ __forceinline__ uint32_t* used() const { return claimed + 1; }  // the blocks that the state has read
+  __device__ __forceinline__ uint32_t* left() const { return claimed + 2; }  // blocks of the factor kernel that left
+  static constexpr int kCounters = 3;
   __device__ __forceinline__ int ahead() const { return 9 * (state_blocks > 32 ? state_blocks : 32); }
   __device__ __forceinline__ std::int64_t index(int line, int chunk) const {
     return static_cast<std::int64_t>(line - first_line) * chunks + chunk;

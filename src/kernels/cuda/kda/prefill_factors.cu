@@ -7,9 +7,9 @@
 // Three barriers a chunk. In step 4 the copy engine already brings the raw rows of the next chunk, and the L2 was asked
 // for them in step 2; raw v follows when W of the chunk before has left its place. All of a block of operands leaves by
 // bulk copies.
-// Beside the state kernel the blocks leave whole multiprocessors to it. The flag of a block of operands (Slab::ready) is
-// set when its writes have ended, in step 1 of the chunk after it, and the L2 is not asked for raw rows: it is for the
-// operands then.
+// Beside the state kernel the blocks leave whole multiprocessors to it. The flag of a block of operands (Slab::ready)
+// is set when its writes have ended, in step 1 of the chunk after it, and the L2 is not asked for raw rows: it is for
+// the operands then.
 // Substitution sees the rounded X_J, so that the error of a rounding is corrected by the tokens behind it; M keeps the
 // rest of its rounding in a second bf16 number.
 // Floors of a chunk and head: 138 KB of memory traffic, 4.3 us of a multiprocessor's share of 4.2 TB/s (0.41 ms at
@@ -34,9 +34,15 @@ inline constexpr int kIssuer = 160;
 
 // Two blocks come to every multiprocessor. Beside the state kernel those on the multiprocessors that are meant for it
 // end at once: the first ones, for their numbers go round the clusters of multiprocessors, which share a way to the L2.
-// The first block works wherever it is, so that all work is done in any case.
+// Only two for each (Slab::left): beside other kernels more may come there, while the other multiprocessors are taken.
 __device__ __forceinline__ bool leaves_to_state(const Slab& slab) {
-  return blockIdx.x > 0 && multiprocessor() < static_cast<unsigned>(slab.state_blocks);
+  if (slab.state_blocks == 0) return false;
+  auto* leaves = reinterpret_cast<uint32_t*>(own_shared() + kBeta);
+  const unsigned states = slab.state_blocks;
+  if (own_thread() == 0)
+    *leaves = blockIdx.x > 0 && multiprocessor() < states && atomicAdd(slab.left(), 1u) < 2 * states;
+  await_block();
+  return *leaves != 0;
 }
 
 // Holds the issuer until the state is near enough (Slab::used), given what was read of it before. Only for speed: where
