@@ -270,6 +270,7 @@ void named_barrier(int id) {
   while (barrier.generation == mine) emulator::yield();
 }
 inline uint32_t load_relaxed(const uint32_t* p) { return *p; }
+inline float load_relaxed(const float* p) { return *p; }
 inline void sleep_nanoseconds(unsigned) {}
 inline void store_relaxed(uint32_t* p, uint32_t value) { *p = value; }
 // Kernels run one after another: a flag that is not there never comes.
@@ -277,7 +278,6 @@ inline uint32_t load_acquire(const uint32_t* p) {
   if (*p == 0) std::printf("no kernel before has set this flag\n"), std::abort();
   return *p;
 }
-inline float load_fresh(const float* p) { return *p; }
 inline float fast_exp2(float x) { return std::exp2(x); }
 inline int multiprocessors() { return 2; }
 inline unsigned multiprocessor() { return 0; }

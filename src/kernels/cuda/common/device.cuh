@@ -73,9 +73,15 @@ __device__ __forceinline__ void named_barrier_arrive(int id) {
 __device__ __forceinline__ void store_relaxed(uint32_t* p, uint32_t value) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
 }
+// A number as it lies in the L2: not one that was read before and kept.
 __device__ __forceinline__ uint32_t load_relaxed(const uint32_t* p) {
   uint32_t value;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
+  return value;
+}
+__device__ __forceinline__ float load_relaxed(const float* p) {
+  float value;
+  asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(value) : "l"(p) : "memory");
   return value;
 }
 __device__ __forceinline__ void sleep_nanoseconds(unsigned time) { __nanosleep(time); }
@@ -84,12 +90,6 @@ __device__ __forceinline__ uint32_t load_acquire(const uint32_t* p) {
   uint32_t value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
   return value;
-}
-// A number as it lies in the L2: not one that was read before and kept.
-__device__ __forceinline__ float load_fresh(const float* p) {
-  float x;
-  asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(x) : "l"(p) : "memory");
-  return x;
 }
 __device__ __forceinline__ float fast_exp2(float x) {
   float y;

@@ -49,7 +49,7 @@ Slabs cut(std::int64_t longest, int rows, int heads, const PrefillOptions& optio
     each_lines = std::min(lines, share(all, turns) * plan.state_blocks);
   } else {
     each_chunks = share(chunks, room / lines);
-    plan = plan_for(each_chunks);
+    if (each_chunks < chunks) plan = plan_for(each_chunks);
   }
   const std::size_t blocks = static_cast<std::size_t>(each_lines * each_chunks);
   return {chunks,

@@ -2,6 +2,7 @@
 // work on.
 #pragma once
 
+#include "kernels/cuda/common/device.cuh"
 #include "kernels/cuda/kda/prefill.h"
 #include "kernels/cuda/kda/prefill_split.h"  // Split
 
@@ -49,10 +50,24 @@ struct Slab {
   __device__ __forceinline__ std::int64_t index(int line, int chunk) const {
     return static_cast<std::int64_t>(line - first_line) * chunks + chunk;
   }
-  __device__ __forceinline__ unsigned char* block(int line, int chunk) const {
-    return blocks + index(line, chunk) * kBlockStride;
-  }
+  __device__ __forceinline__ unsigned char* block(std::int64_t index) const { return blocks + index * kBlockStride; }
+  __device__ __forceinline__ unsigned char* block(int line, int chunk) const { return block(index(line, chunk)); }
 };
+
+// A row's share of the slab.
+struct Share {
+  std::int64_t first_token, tokens;  // where it starts in the packed tensors; tokens from there to the row's end
+  int chunks;                        // inside the slab; 0: none
+  bool ends;                         // the row ends inside the slab
+};
+__device__ __forceinline__ Share share_of(const StepArguments& a, const Slab& slab, int row) {
+  const std::int64_t first = a.starts[row], skipped = static_cast<std::int64_t>(slab.first_chunk) * kChunk,
+                     tokens = a.starts[row + 1] - first - skipped;
+  if (tokens <= 0 || a.slots[row] < 0) return {0, 0, 0, false};
+  const std::int64_t chunks = (tokens + kChunk - 1) / kChunk;
+  return {first + skipped, tokens, static_cast<int>(min(chunks, static_cast<std::int64_t>(slab.chunks))),
+          chunks <= slab.chunks};
+}
 
 cudaError_t launch_factors(const StepArguments& arguments, const Slab& slab, cudaStream_t stream);
 cudaError_t launch_pairs(const StepArguments& arguments, const Slab& slab, const Split& split, cudaStream_t stream);

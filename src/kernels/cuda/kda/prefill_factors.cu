@@ -99,6 +99,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   await_block();
   start(works(0));
   unsigned turn = 0;
+  const auto before = [&]() -> const Work& { return works((turn + kRing - 1) % kRing); };
   for (; works(turn).count > 0; turn = (turn + 1) % kRing) {
     const auto work = [&]() -> const Work& { return works(turn); };
     const auto next = [&]() -> const Work& { return works((turn + 1) % kRing); };
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       else bulk_wait_read<0>();  // W, U and A of the chunk before
       if (thread == kIssuer && boxes) fetch_values(shared_address(shared), maps, work());
       if (thread == kIssuer && slab.ready) {
-        signal(works((turn + kRing - 1) % kRing));
+        signal(before());
         await_state(slab, work().number, used, *reinterpret_cast<int*>(shared + kPatienceAt));
       }
       __syncwarp();
@@ -198,7 +199,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const uint32_t address = shared_address(operands);
     uint32_t claimed = 0;
     if (own_thread() == kFinder) {
-      unsigned char* block = slab.blocks + std::int64_t{work().block} * kBlockStride;
+      unsigned char* block = slab.block(work().block);
       bulk_copy_out(block + kRestoredKeys, address + kRestoredOut, 2 * kPanel);
       bulk_commit();
       bulk_copy_out(block + kDecayedQueries, address + kQueriesOut, 2 * kPanel);
@@ -232,19 +233,19 @@ __global__ void __launch_bounds__(kThreads, 2)
     } else {
       await_end();
       if (thread == kIssuer) {
-        unsigned char* block = slab.blocks + std::int64_t{work().block} * kBlockStride;
+        unsigned char* block = slab.block(work().block);
         bulk_copy_out(block + kWeightedKeys, address + kRowsK, 2 * kPanel);
         bulk_copy_out(block + kWeightedValues, address + kValues, 2 * kPanel);
         bulk_copy_out(block + kScores, address + kScoresOut, kPanel + kDim * 4);
         bulk_commit();
-        if (slab.ready && works((turn + kRing - 1) % kRing).count == 0)  // the state is waiting for its first blocks
+        if (slab.ready && before().count == 0)  // the state is waiting for its first blocks
           bulk_wait_written(), signal(work());
       }
     }
   }
   if (own_thread() == kIssuer) {
     bulk_wait_written();
-    if (slab.ready) signal(works((turn + kRing - 1) % kRing));
+    if (slab.ready) signal(before());
   }
 #endif  // elsewhere prefill_supported() is false and nobody launches it
 }

@@ -99,13 +99,6 @@ struct Work {
   std::int64_t row_first, row_tokens;
   std::int64_t b;                          // elements to the beta logits
 };
-// Chunks of a row in the slab.
-__device__ __forceinline__ int row_chunks(const StepArguments& a, const Slab& slab, int row) {
-  const std::int64_t tokens =
-      static_cast<std::int64_t>(a.starts[row + 1]) - a.starts[row] - std::int64_t{slab.first_chunk} * kChunk;
-  if (tokens <= 0 || a.slots[row] < 0) return 0;
-  return static_cast<int>(min((tokens + kChunk - 1) / kChunk, static_cast<std::int64_t>(slab.chunks)));
-}
 // The turn of w.number, from the turn that w has on: the lanes look at 32 turns at once. False: there is none.
 __device__ __forceinline__ bool find_turn(Work& w, const Turns& turns, const StepArguments& a, const Slab& slab) {
   while (w.number >= w.turn_end) {
@@ -113,7 +106,7 @@ __device__ __forceinline__ bool find_turn(Work& w, const Turns& turns, const Ste
               lines = turns.size(slab, turn);
     int places = 0;
     for (int row = line / a.heads; lines > 0 && row <= (line + lines - 1) / a.heads; ++row)
-      places = max(places, lines * row_chunks(a, slab, row));
+      places = max(places, lines * share_of(a, slab, row).chunks);
     for (int i = 0; i < 32 && w.number >= w.turn_end; ++i)
       ++w.turn, w.turn_first = w.turn_end, w.turn_end += shuffle(places, i);
     if (w.turn >= turns.count) return false;

@@ -95,19 +95,4 @@ __device__ __forceinline__ void load_values(float (&r)[32], uint32_t panel) {
   }
 }
 
-// ---- a row's share of the slab
-struct Share {
-  std::int64_t first_token, tokens;  // where it starts in the packed tensors; tokens from there to the row's end
-  int chunks;                        // inside the slab; 0: none
-  bool ends;                         // the row ends inside the slab
-};
-__device__ __forceinline__ Share share_of(const StepArguments& a, const Slab& slab, int row) {
-  const std::int64_t first = a.starts[row], skipped = static_cast<std::int64_t>(slab.first_chunk) * kChunk,
-                     tokens = a.starts[row + 1] - first - skipped;
-  if (tokens <= 0 || a.slots[row] < 0) return {0, 0, 0, false};
-  const std::int64_t chunks = (tokens + kChunk - 1) / kChunk;
-  return {first + skipped, tokens, static_cast<int>(min(chunks, static_cast<std::int64_t>(slab.chunks))),
-          chunks <= slab.chunks};
-}
-
 }  // namespace k3::cuda::kda::prefill_detail

@@ -27,8 +27,8 @@ using namespace pairs;
 #pragma unroll
     for (int i = 0; i < kLook; ++i)
       decays[i] = done + i < span.chunks
-                      ? load_fresh(reinterpret_cast<const float*>(span.block(span.chunks - 1 - done - i) + kDecay) +
-                                   channel)
+                      ? load_relaxed(reinterpret_cast<const float*>(span.block(span.chunks - 1 - done - i) + kDecay) +
+                                     channel)
                       : 1.f;
 #pragma unroll
     for (int i = 0; i < kLook; ++i) {

@@ -109,34 +109,23 @@ __device__ __forceinline__ void walk(float (&S)[64], float (&M)[64], const PairM
   load_values(r, ring.block(n % kStages) + values);
   for (; n < end; ++n) {
     const uint32_t block = ring.block(n % kStages);
-    uint32_t left[32], r_bits[16];
-    pack(left, S);
-    wgmma_fence();
-    project<1, -1>(r, left, block + kWeights);
-    wgmma_commit();
-    wgmma_wait<1>();  // costs nothing; without it ptxas waits for the product before S is touched
-    decay_state(S, block + kDecays);
-    wgmma_wait<0>();
-    settle(r);
-    pack(r_bits, r);
-    wgmma_fence();
-    restore(S, r_bits, block + kKeys);
-    wgmma_commit();
-    if (asked) {
-      uint32_t m_bits[16];
-      pack(left, M);
+    uint32_t left[32], r_bits[16], m_bits[16];
+    const auto advance = [&]<int kFromValues>(float(&X)[64], uint32_t(&bits)[16]) {  // r: U^T, or nothing
+      pack(left, X);
       wgmma_fence();
-      project<0, -1>(r, left, block + kWeights);
+      project<kFromValues, -1>(r, left, block + kWeights);
       wgmma_commit();
-      wgmma_wait<1>();
-      decay_state(M, block + kDecays);
+      wgmma_wait<1>();  // costs nothing; without it ptxas waits for the product before X is touched
+      decay_state(X, block + kDecays);
       wgmma_wait<0>();
       settle(r);
-      pack(m_bits, r);
+      pack(bits, r);
       wgmma_fence();
-      restore(M, m_bits, block + kKeys);
+      restore(X, bits, block + kKeys);
       wgmma_commit();
-    }
+    };
+    advance.template operator()<1>(S, r_bits);
+    if (asked) advance.template operator()<0>(M, m_bits);
     if (n + 1 < end) there(n + 1);
     load_values(r, ring.block((n + 1) % kStages) + values);  // behind the last chunk: stale, never used
     wgmma_wait<0>();
