@@ -61,12 +61,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (leaves_to_state(slab)) return;
   release_next_kernel();
   const auto works = [](unsigned i) -> Work& { return reinterpret_cast<Work*>(own_shared() + kWorks)[i]; };
-  const auto start = [&](const Work& w) {
-    const unsigned thread = own_thread();
-    unsigned char* shared = own_shared();
-    if (w.count == 0) return;
-    if (in_boxes(w)) fetch_boxes(shared_address(shared), a, maps, w, thread);
-    else fetch(shared, a, w, thread);
+  const auto start_boxes = [&](const Work& w) {
+    if (in_boxes(w.path)) fetch_boxes(shared_address(own_shared()), a, maps, w, own_thread());
+    __syncwarp();
+  };
+  const auto start_rows = [&](const Work& w) {
+    if (w.path == kByRows) fetch(own_shared(), a, w, own_thread());
   };
   // The block's writes have ended (bulk_wait_written: those of the issuer, and before await_end() those of the finder):
   // they are in the L2, where the state's copies read. A store with release would wait for all that the multiprocessor
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       barrier_init(address + kArrived, 1);
       barrier_init(address + kValuesArrived, 1);
       barrier_init(address + kSquared, kThreads);
-      barrier_init(address + kRestoredLeft, 1);
+      barrier_init(address + kOperandsRead, kThreads);
       barrier_init(address + kScored, kThreads);
       barrier_init_fence();
     }
@@ -97,19 +97,20 @@ __global__ void __launch_bounds__(kThreads, 2)
     find(works(1), works(0));
   }
   await_block();
-  start(works(0));
+  start_boxes(works(0)), start_rows(works(0));
   unsigned turn = 0;
   const auto before = [&]() -> const Work& { return works((turn + kRing - 1) % kRing); };
   for (; works(turn).count > 0; turn = (turn + 1) % kRing) {
     const auto work = [&]() -> const Work& { return works(turn); };
     const auto next = [&]() -> const Work& { return works((turn + 1) % kRing); };
-    const bool boxes = in_boxes(work());
+    const int path = work().path;
     const unsigned parity = turn % 2;  // of the phases of this chunk
     unsigned char* shared = own_shared();
     barrier_wait(shared_address(shared) + kArrived, parity);
-    if (!boxes) copy_async_wait<0>();
-    if (!boxes || work().first) {
-      if (boxes) {
+    if (path != kBoxes) {
+      if (path == kByRows) {
+        copy_async_wait<0>();
+      } else {
         patch_window(shared + kRawQ, a, work(), 0, own_thread());
         patch_window(shared + kRawK, a, work(), 1, own_thread());
       }
@@ -140,7 +141,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (thread / 32 == kIssuer / 32) {
       if (slab.ready) bulk_wait_written();
       else bulk_wait_read<0>();  // W, U and A of the chunk before
-      if (thread == kIssuer && boxes) fetch_values(shared_address(shared), maps, work());
+      if (thread == kIssuer && in_boxes(path)) fetch_values(shared_address(shared), maps, work());
       if (thread == kIssuer && slab.ready) {
         signal(before());
         await_state(slab, work().number, used, *reinterpret_cast<int*>(shared + kPatienceAt));
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     });
     sum_gates(gates, shared_address(shared) + kRawZ, reinterpret_cast<const float*>(shared + kBias),
               fast_exp(speed_logit), a.lower_bound, work().count);
-    if (!in_boxes(work())) {
+    if (path == kByRows) {
       await_block();
       if (own_thread() == 0) barrier_arrive(shared_address(shared) + kValuesArrived);  // its phases count the chunks
       fetch_rows(shared + kRawV, a, work(), a.v, 2, own_thread());
@@ -170,8 +171,8 @@ __global__ void __launch_bounds__(kThreads, 2)
                    at.lane % 4 * kSquaresTile + at.row;
       to[0] = make_float2(squares[0], squares[1]), to[8] = make_float2(squares[2], squares[3]);
     }
-    if (work().first || !in_boxes(work())) {
-      if (in_boxes(work())) patch_window(shared + kRawV, a, work(), 2, own_thread());
+    if (path != kBoxes) {
+      if (path == kFirstBoxes) patch_window(shared + kRawV, a, work(), 2, own_thread());
       await_block();
     }
     barrier_arrive(shared_address(own_shared()) + kSquared);
@@ -213,17 +214,14 @@ __global__ void __launch_bounds__(kThreads, 2)
     } else {
       multiply_half<1>(operands, address, parity);
       put_decay();
-      if (own_thread() / 32 == kFinder / 32) {
+      if (own_thread() / 32 == kFinder / 32)
         find_work(works((turn + 2) % kRing), next(), next_number(next(), claimed, slab), a, slab);
-        bulk_wait_read<0>();  // of the finder: Qd lies in the place of the next raw rows
-      }
-      __syncwarp();
     }
-    async_proxy_fence();
+    start_boxes(next());
     await_scores(address, parity);
 
     // ---- 4
-    start(next());
+    start_rows(next());
     __syncwarp();
     substitute(operands, address, static_cast<int>(own_thread() / 32));
     async_proxy_fence();

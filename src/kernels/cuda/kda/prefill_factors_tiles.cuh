@@ -43,7 +43,7 @@ __device__ __forceinline__ void put_diagonal(unsigned char* shared, int tile, co
 //   M_ij = k_i . (k_j e^(G_i - G_j)): below the diagonal -M as bf16 (and what that rounding lost), on the diagonal L
 //                                                                               warps 2 and 3
 // The columns are those of the half, behind those of the half before it. The results lie where Kb lay: they wait until
-// the finder, who has issued Kb's copy and one more, sees it read (parity: of the chunk).
+// it has left. Then all operands of step 2 are dead but rows k (parity: of the chunk).
 template <int kHalf>
 __device__ __forceinline__ void multiply_half(unsigned char* shared, uint32_t address, unsigned parity) {
   const int lane = static_cast<int>(own_thread() % 32), warp = static_cast<int>(own_thread() / 32 % 4),
@@ -66,11 +66,9 @@ __device__ __forceinline__ void multiply_half(unsigned char* shared, uint32_t ad
   wgmma_commit();
   wgmma_wait<0>();
   settle(sums);
-  if (own_thread() / 32 == kFinder / 32) {
-    if (own_thread() == kFinder) bulk_wait_read<1>(), barrier_arrive(address + kRestoredLeft);
-    __syncwarp();
-  }
-  barrier_wait(address + kRestoredLeft, parity);
+  if (own_thread() / 32 == kFinder / 32) bulk_wait_read<0>();  // Kb and Qd
+  barrier_arrive(address + kOperandsRead);
+  barrier_wait(address + kOperandsRead, parity);
   if (warp < 2) {
 #pragma unroll
     for (int column = 0; column < kTiles; ++column) {
@@ -150,65 +148,64 @@ __device__ __forceinline__ void substitute(unsigned char* shared, uint32_t addre
   const uint32_t place = address + kRowsK + 16 * warp / 64 * kPanel + panel_offset(token, byte);
   const float* decay = reinterpret_cast<const float*>(shared + kTileDecay) + 16 * warp + lane / 4;
   float before[2] = {decay[0], decay[8]};  // decay up to the reference of rows k, channels lane / 4 and 8 more
-  uint32_t done[2][kTiles][4];
-  // What a tile reads; read before the tile ahead of it is stored, so that nothing waits for these loads.
-  uint32_t right[2][4], t[4], m[kTiles - 1][4], rest[kTiles - 1][4];
-  const auto read = [&](int tile) {
-#pragma unroll
-    for (int x = 0; x < 2; ++x) load_transposed(right[x], place + x * (kValues - kRowsK) + tile * kTilePanel);
-#pragma unroll
-    for (int other = 0; other < tile; ++other) {
-      load_matrices(m[other], address + kBelow + tile_below(tile, other) * kBelowBytes + small);
-      load_matrices(rest[other], address + kBelowRest + tile_below(tile, other) * kBelowBytes + small);
-    }
-    load_matrices(t, address + kDiagonal + tile * kDiagonalBytes + (inverse ^ turned(tile) * 32));
-  };
-  read(0);
+  float sums[kTiles][2][2][4];  // [tile][k or v][8 tokens]
+  uint32_t left[4];             // of v's first tile, which stays as it is
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
-    float sum[2][2][4];
+    if (tile == 2) {
 #pragma unroll
-    for (int x = 0; x < 2; ++x)
+      for (int half = 0; half < 2; ++half)
+        before[half] *= decay[kDecayPitch + 8 * half] * decay[2 * kDecayPitch + 8 * half];
+    }
+#pragma unroll
+    for (int x = 0; x < 2; ++x) {
+      uint32_t right[4];
+      load_transposed(right, place + x * (kValues - kRowsK) + tile * kTilePanel);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float2 pair = both(right[x][e]);
+        const float2 pair = both(right[e]);
         const float scale = x ? 1.f : before[e % 2];
-        sum[x][e / 2][e % 2 * 2] = scale * pair.x, sum[x][e / 2][e % 2 * 2 + 1] = scale * pair.y;
+        float* sum = sums[tile][x][e / 2] + e % 2 * 2;
+        sum[0] = scale * pair.x, sum[1] = scale * pair.y;
+        if (x == 1 && tile == 0) left[e] = right[e];
       }
+    }
+  }
 #pragma unroll
-    for (int other = 0; other < tile; ++other)
-#pragma unroll
-      for (int x = 0; x < 2; ++x)
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
-          tensor_core_bf16(sum[x][n], done[x][other], {m[other][2 * n], m[other][2 * n + 1]});
-          tensor_core_bf16(sum[x][n], done[x][other], {rest[other][2 * n], rest[other][2 * n + 1]});
-        }
+  for (int tile = 0; tile < kTiles; ++tile) {
+    uint32_t t[4], done[2][4];
+    load_matrices(t, address + kDiagonal + tile * kDiagonalBytes + (inverse ^ turned(tile) * 32));
 #pragma unroll
     for (int x = 0; x < 2; ++x) {
-      uint32_t left[4];
+      uint32_t own[4];
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        left[e] = tile == 0 && x == 1 ? right[1][e] : bf16_pair(sum[x][e / 2][e % 2 * 2], sum[x][e / 2][e % 2 * 2 + 1]);
+      for (int e = 0; e < 4; ++e) {
+        const float* sum = sums[tile][x][e / 2] + e % 2 * 2;
+        own[e] = tile == 0 && x == 1 ? left[e] : bf16_pair(sum[0], sum[1]);
+      }
       float out[2][4] = {};
 #pragma unroll
-      for (int n = 0; n < 2; ++n) tensor_core_bf16(out[n], left, {t[2 * n], t[2 * n + 1]});
+      for (int n = 0; n < 2; ++n) tensor_core_bf16(out[n], own, {t[2 * n], t[2 * n + 1]});
 #pragma unroll
-      for (int e = 0; e < 4; ++e) done[x][tile][e] = bf16_pair(out[e / 2][e % 2 * 2], out[e / 2][e % 2 * 2 + 1]);
+      for (int e = 0; e < 4; ++e) done[x][e] = bf16_pair(out[e / 2][e % 2 * 2], out[e / 2][e % 2 * 2 + 1]);
     }
-    if (tile + 1 < kTiles) {
-      if (tile == 1) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half)
-          before[half] *= decay[kDecayPitch + 8 * half] * decay[2 * kDecayPitch + 8 * half];
+    for (int later = tile + 1; later < kTiles; ++later) {
+      uint32_t m[2][4];  // M and its rest
+#pragma unroll
+      for (int term = 0; term < 2; ++term) {
+        load_matrices(m[term], address + (term ? kBelowRest : kBelow) + tile_below(later, tile) * kBelowBytes + small);
+#pragma unroll
+        for (int x = 0; x < 2; ++x)
+#pragma unroll
+          for (int n = 0; n < 2; ++n)
+            tensor_core_bf16(sums[later][x][n], done[x], {m[term][2 * n], m[term][2 * n + 1]});
       }
-      read(tile + 1);
     }
 #pragma unroll
-    for (int x = 0; x < 2; ++x) {
-      const uint32_t(&result)[4] = done[x][tile];
-      store_transposed(place + x * (kValues - kRowsK) + tile * kTilePanel, result[0], result[1], result[2], result[3]);
-    }
+    for (int x = 0; x < 2; ++x)
+      store_transposed(place + x * (kValues - kRowsK) + tile * kTilePanel, done[x][0], done[x][1], done[x][2],
+                       done[x][3]);
   }
 }
 

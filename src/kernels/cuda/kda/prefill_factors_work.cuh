@@ -40,8 +40,8 @@ inline constexpr int kTileDecay = kDiagonal + kTiles * kDiagonalBytes;   // floa
 inline constexpr int kBeta = kTileDecay + kTiles * kDecayPitch * 4;             // float [kChunk]
 inline constexpr int kWorks = kBeta + kChunk * 4, kWorksBytes = 448;     // Work [kRing]
 inline constexpr int kArrived = kWorks + kWorksBytes, kValuesArrived = kArrived + 8;  // barriers of the raw rows
-inline constexpr int kSquared = kValuesArrived + 8, kRestoredLeft = kSquared + 8;      // of the squares; of Kb's place
-inline constexpr int kScored = kRestoredLeft + 8;                                      // of step 3
+inline constexpr int kSquared = kValuesArrived + 8, kOperandsRead = kSquared + 8;      // of the squares; in step 3
+inline constexpr int kScored = kOperandsRead + 8;                                      // of step 3
 inline constexpr int kPatienceAt = kScored + 8, kPatience = 200;                       // looks for the state
 inline constexpr int kSharedBytes = (kPatienceAt + 8 + 1023) / 1024 * 1024;
 // Until step 2, in the place of M: sums of squares of k and q over a warp's channels, float [kWarps][kSquaresPitch][2]
@@ -95,10 +95,14 @@ struct Work {
   int number, turn, turn_first, turn_end;  // in the order above; the turn, its first number and the first behind it
   int row, slot, head, count;              // count: tokens of the chunk; 0 behind the last one
   int token, block;                        // the first in the packed tensors; the index of the block
-  bool first;                              // of its row: the window lies before it
+  int path;                                // how its raw rows come, see below
   std::int64_t row_first, row_tokens;
   std::int64_t b;                          // elements to the beta logits
 };
+// Paths: by the copy engine, a chunk of 64 tokens with a group of tokens before it in the packed tensors; the same at the
+// start of a row, where the copies bring other tokens than the window's; row by row; not at all, behind the last one.
+inline constexpr int kBoxes = 0, kFirstBoxes = 1, kByRows = 2, kNone = 3;
+__device__ __forceinline__ bool in_boxes(int path) { return path <= kFirstBoxes; }
 // The turn of w.number, from the turn that w has on: the lanes look at 32 turns at once. False: there is none.
 __device__ __forceinline__ bool find_turn(Work& w, const Turns& turns, const StepArguments& a, const Slab& slab) {
   while (w.number >= w.turn_end) {
@@ -125,7 +129,7 @@ __device__ __forceinline__ void find_work(Work& to, const Work& last, int number
                                           const Slab& slab) {
   const Turns turns(slab, a.heads);
   Work w = last;
-  w.number = number, w.count = 0;
+  w.number = number, w.count = 0, w.path = kNone;
   while (last.count > 0 && find_turn(w, turns, a, slab)) {
     const int place = w.number - w.turn_first, lines = turns.size(slab, w.turn), chunk = place / lines,
               line = turns.first(slab, w.turn) + place % lines, row = slab.state_blocks > 0 ? line / a.heads : w.turn;
@@ -135,9 +139,10 @@ __device__ __forceinline__ void find_work(Work& to, const Work& last, int number
     }
     const std::int64_t offset = (static_cast<std::int64_t>(slab.first_chunk) + chunk) * kChunk;
     if (w.slot >= 0 && offset < w.row_tokens) {
-      w.head = line - row * a.heads, w.first = offset == 0;
+      w.head = line - row * a.heads;
       w.count = static_cast<int>(min(static_cast<std::int64_t>(kChunk), w.row_tokens - offset));
       w.token = static_cast<int>(w.row_first + offset);
+      w.path = w.count < kChunk || w.token < kGroup ? kByRows : offset == 0 ? kFirstBoxes : kBoxes;
       w.b = (w.row_first + offset) * a.b.token_stride + w.head * a.b.head_stride;
       w.block = static_cast<int>(slab.index(line, chunk));
       break;
@@ -182,7 +187,7 @@ __device__ __forceinline__ void fetch_rows(unsigned char* to, const StepArgument
     const __nv_bfloat16* at = on(from, kThreads / 16 * turn, stride);
     unsigned char* there =
         raw_place(to, which == 3 ? kGroups : kRawPitch, kThreads / 16 * turn + row - halo, part);
-    if (turn == 0 && w.first && row < halo) at = window_row(a, w, which, row) + 8 * part;
+    if (turn == 0 && w.token == w.row_first && row < halo) at = window_row(a, w, which, row) + 8 * part;
     if (kThreads / 16 * turn + row < w.count + halo) copy_async_16(there, at);
     else *reinterpret_cast<uint4*>(there) = make_uint4(0, 0, 0, 0);
   }
@@ -201,35 +206,34 @@ __device__ __forceinline__ void fetch(unsigned char* shared, const StepArguments
   copy_async_commit();
   if (thread == 0) barrier_arrive(shared_address(shared) + kArrived);  // its phases count the chunks
 }
-// The same by the copy engine: a panel or some of the small things by the first lane of every warp. Before the first
-// chunk of a row the copies bring other tokens than the window's: patch_window.
+// The same by the copy engine, by the first lanes of five warps: those with little to do in step 3.
 struct InputMaps {
   HeadMap q, k, v, z;
 };
-// Whether it does so: a chunk of 64 tokens with a group of tokens before it in the packed tensors.
-__device__ __forceinline__ bool in_boxes(const Work& w) { return w.count == kChunk && w.token >= kGroup; }
 __device__ __forceinline__ void fetch_boxes(uint32_t address, const StepArguments& a, const InputMaps& maps,
                                             const Work& w, unsigned thread) {
   if (thread % 32 != 0) return;
-  const int warp = static_cast<int>(thread / 32), panel = warp % 2, token = w.token - kGroup;
   const uint32_t barrier = address + kArrived;
+  const auto panels = [&](int to, int bytes, const HeadMap& map, int token) {
+    for (int panel = 0; panel < 2; ++panel) copy_head_in(address + to + panel * bytes, map, panel, w.head, token, barrier);
+  };
   const auto taps = [&](int which) {
     constexpr int kBytes = kDim * kTaps * 4;
     bulk_copy_in(address + kTapsAt + which * kBytes,
                  a.taps + static_cast<std::int64_t>(which * a.heads + w.head) * kDim * kTaps, kBytes, barrier);
   };
-  switch (warp / 2) {
-    case 0: copy_head_in(address + kRawQ + panel * kRawPanel, maps.q, panel, w.head, token, barrier); break;
-    case 1: copy_head_in(address + kRawK + panel * kRawPanel, maps.k, panel, w.head, token, barrier); break;
-    case 2: copy_head_in(address + kRawZ + panel * kPanel, maps.z, panel, w.head, w.token, barrier); break;
-    default:
-      if (panel == 0) {
-        barrier_arrive_expect(barrier, kRawBytes);
-        taps(0);
-        bulk_copy_in(address + kBias, a.dt_bias + w.head * kDim, kDim * 4, barrier);
-      } else {
-        taps(1), taps(2);
-      }
+  switch (thread / 32) {
+    case 2: panels(kRawQ, kRawPanel, maps.q, w.token - kGroup); break;
+    case 3: panels(kRawK, kRawPanel, maps.k, w.token - kGroup); break;
+    case 5:
+      barrier_arrive_expect(barrier, kRawBytes);
+      panels(kRawZ, kPanel, maps.z, w.token);
+      break;
+    case 6:
+      taps(0);
+      bulk_copy_in(address + kBias, a.dt_bias + w.head * kDim, kDim * 4, barrier);
+      break;
+    case 7: taps(1), taps(2);
   }
 }
 // Raw v of such a chunk, by one thread, when W of the chunk before has left.
@@ -252,7 +256,7 @@ static_assert(kRing * sizeof(Work) <= kWorksBytes);
 
 // Asks the L2 for the raw rows of a chunk, a panel of one of them by the first lane of every warp.
 __device__ __forceinline__ void announce(const InputMaps& maps, const Work& w, unsigned thread) {
-  if (thread % 32 != 0 || !in_boxes(w)) return;
+  if (thread % 32 != 0 || !in_boxes(w.path)) return;
   const int panel = static_cast<int>(thread / 32 % 2), token = w.token - kGroup;
   switch (thread / 64) {
     case 0: prefetch_head(maps.q, panel, w.head, token); break;
