@@ -23,7 +23,7 @@ __host__ __device__ constexpr int exchanged(int token) { return token ^ (token >
 inline constexpr int kExchange = 128 + 16;
 
 // Byte offsets inside a block; a [64][128] operand is two panels. Every panel starts at a multiple of 1024.
-inline constexpr int kRestoredKeys = 0, kWeightedKeys = 2 * kPanel, kDecayedQueries = 4 * kPanel,
+inline constexpr int kRestoredKeys = 0, kDecayedQueries = 2 * kPanel, kWeightedKeys = 4 * kPanel,
                      kWeightedValues = 6 * kPanel;
 inline constexpr int kScores = 8 * kPanel, kDecay = 9 * kPanel, kBlockBytes = 9 * kPanel + kDim * 4;
 inline constexpr int kBlockStride = (kBlockBytes + 1023) / 1024 * 1024;

@@ -28,8 +28,8 @@ namespace k3::cuda::kda::prefill_detail {
 namespace {
 using namespace factors;
 
-// Threads of warps with little to do in step 3. The finder (in prefill_factors_work.cuh) issues the copies of Kb and Qd
-// and looks for work, this one issues those of the rest and sets the block's flag.
+// Threads of warps with little to do in step 3. The finder (in prefill_factors_work.cuh), whose warp has the least, looks
+// for work; the sender issues the copies of Kb and Qd, this one those of the rest, and sets the block's flag.
 inline constexpr int kIssuer = 160;
 
 // Two blocks come to every multiprocessor. Beside the state kernel those on the multiprocessors that are meant for it
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const auto start_rows = [&](const Work& w) {
     if (w.path == kByRows) fetch(own_shared(), a, w, own_thread());
   };
-  // The block's writes have ended (bulk_wait_written: those of the issuer, and before await_end() those of the finder):
+  // The block's writes have ended (bulk_wait_written: those of the issuer, and before await_end() those of the sender):
   // they are in the L2, where the state's copies read. A store with release would wait for all that the multiprocessor
   // has on its way, 1.5 us of a chunk's 11.
   const auto signal = [&](const Work& w) {
@@ -88,16 +88,26 @@ __global__ void __launch_bounds__(kThreads, 2)
       barrier_init(address + kScored, kThreads);
       barrier_init_fence();
     }
+    const Divisors by{Divisor(Turns(slab, a.heads).lines), Divisor(a.heads)};
+    if (own_thread() == 0) *reinterpret_cast<Divisors*>(own_shared() + kDivisors) = by;
     __syncwarp();
     const auto find = [&](Work& to, const Work& last) {
-      find_work(to, last, next_number(last, own_thread() == 0 ? claim(slab) : 0, slab), a, slab);
+      find_work(to, last, next_number(last, own_thread() == 0 ? claim(slab) : 0, slab), a, slab, by);
     };
     find(works(0), works(kRing - 1));
     if (own_thread() == 0) works(kRing - 1).count = 0;
     find(works(1), works(0));
   }
+  // The last threads make beta, of a token each. Its logit comes a chunk ahead: it takes as long as a convolution.
+  __nv_bfloat16 logit{};
+  const auto own_token = [] { return static_cast<int>(own_thread()) - (kThreads - kChunk); };
+  const auto load_logit = [&](const Work& w) {
+    if (const int token = own_token(); token >= 0 && token < w.count)
+      logit = static_cast<const __nv_bfloat16*>(a.b.data)[w.b + token * static_cast<int>(a.b.token_stride)];
+  };
   await_block();
   start_boxes(works(0)), start_rows(works(0));
+  load_logit(works(0));
   unsigned turn = 0;
   const auto before = [&]() -> const Work& { return works((turn + kRing - 1) % kRing); };
   for (; works(turn).count > 0; turn = (turn + 1) % kRing) {
@@ -119,10 +129,6 @@ __global__ void __launch_bounds__(kThreads, 2)
 
     // ---- 1
     const unsigned thread = own_thread();
-    float logit = 0;  // of beta
-    if (static_cast<int>(thread) < work().count)
-      logit = load1(static_cast<const __nv_bfloat16*>(a.b.data) + work().b +
-                    static_cast<int>(thread) * static_cast<int>(a.b.token_stride));
     const float speed_logit = a.a_log[work().head];
     const unsigned char* taps = shared + kTapsAt;
     TileWords q[kTiles], k[kTiles];
@@ -148,9 +154,8 @@ __global__ void __launch_bounds__(kThreads, 2)
       }
       __syncwarp();
     }
-    if (thread < kChunk)
-      reinterpret_cast<float*>(shared + kBeta)[thread] =
-          static_cast<int>(thread) < work().count ? fast_sigmoid(logit) : 0.f;
+    if (const int token = own_token(); token >= 0)
+      reinterpret_cast<float*>(shared + kBeta)[token] = token < work().count ? fast_sigmoid(load1(&logit)) : 0.f;
     convolve(taps + kDim * kTaps * 4, shared_address(shared) + kRawK, [&](int piece, int pair, const TilePair& x) {
       keep(k + 2 * pair, piece, x);
       for (int tile = 2 * pair; piece == 1 && tile < 2 * pair + 2; ++tile) add_squares<true>(squares, tile, k[tile]);
@@ -199,42 +204,43 @@ __global__ void __launch_bounds__(kThreads, 2)
     unsigned char* operands = own_shared();
     const uint32_t address = shared_address(operands);
     uint32_t claimed = 0;
-    if (own_thread() == kFinder) {
+    if (own_thread() == kFinder) claimed = claim(slab);
+    if (own_thread() == kSender) {
       unsigned char* block = slab.block(work().block);
       bulk_copy_out(block + kRestoredKeys, address + kRestoredOut, 2 * kPanel);
       bulk_commit();
       bulk_copy_out(block + kDecayedQueries, address + kQueriesOut, 2 * kPanel);
       bulk_commit();
-      claimed = claim(slab);
     }
     __syncwarp();
     if (const int warp = static_cast<int>(own_thread() / 32); warp < kWarps / 2) {
       multiply_half<0>(operands, address, parity);
       if (warp < 2) await_pair(warp), invert_diagonals(operands, warp);
+      if (warp == kFinder / 32)
+        find_work(works((turn + 2) % kRing), next(), next_number(next(), claimed, slab), a, slab,
+                  *reinterpret_cast<const Divisors*>(own_shared() + kDivisors));
+      if (warp == kSender / 32) bulk_wait_read<0>();  // Qd
     } else {
       multiply_half<1>(operands, address, parity);
       put_decay();
-      if (own_thread() / 32 == kFinder / 32)
-        find_work(works((turn + 2) % kRing), next(), next_number(next(), claimed, slab), a, slab);
     }
     start_boxes(next());
     await_scores(address, parity);
 
     // ---- 4
     start_rows(next());
+    load_logit(next());
     __syncwarp();
     substitute(operands, address, static_cast<int>(own_thread() / 32));
     async_proxy_fence();
     if (const unsigned thread = own_thread(); thread / 32 != kIssuer / 32) {
-      if (thread / 32 == kFinder / 32) bulk_wait_written();  // Kb and Qd
+      if (thread / 32 == kSender / 32) bulk_wait_written();  // Kb and Qd
       arrive_at_end();
     } else {
+      unsigned char* block = slab.block(work().block);
       await_end();
       if (thread == kIssuer) {
-        unsigned char* block = slab.block(work().block);
-        bulk_copy_out(block + kWeightedKeys, address + kRowsK, 2 * kPanel);
-        bulk_copy_out(block + kWeightedValues, address + kValues, 2 * kPanel);
-        bulk_copy_out(block + kScores, address + kScoresOut, kPanel + kDim * 4);
+        bulk_copy_out(block + kWeightedKeys, address + kRowsK, kBlockBytes - kWeightedKeys);
         bulk_commit();
         if (slab.ready && before().count == 0)  // the state is waiting for its first blocks
           bulk_wait_written(), signal(work());

@@ -43,7 +43,7 @@ __device__ __forceinline__ void put_diagonal(unsigned char* shared, int tile, co
 //   M_ij = k_i . (k_j e^(G_i - G_j)): below the diagonal -M as bf16 (and what that rounding lost), on the diagonal L
 //                                                                               warps 2 and 3
 // The columns are those of the half, behind those of the half before it. The results lie where Kb lay: they wait until
-// it has left. Then all operands of step 2 are dead but rows k (parity: of the chunk).
+// it has left. Then all operands of step 2 are dead but rows k and Qd (parity: of the chunk).
 template <int kHalf>
 __device__ __forceinline__ void multiply_half(unsigned char* shared, uint32_t address, unsigned parity) {
   const int lane = static_cast<int>(own_thread() % 32), warp = static_cast<int>(own_thread() / 32 % 4),
@@ -66,7 +66,7 @@ __device__ __forceinline__ void multiply_half(unsigned char* shared, uint32_t ad
   wgmma_commit();
   wgmma_wait<0>();
   settle(sums);
-  if (own_thread() / 32 == kFinder / 32) bulk_wait_read<0>();  // Kb and Qd
+  if (own_thread() / 32 == kSender / 32) bulk_wait_read<1>();  // Kb
   barrier_arrive(address + kOperandsRead);
   barrier_wait(address + kOperandsRead, parity);
   if (warp < 2) {
@@ -106,35 +106,61 @@ __device__ __forceinline__ void multiply_half(unsigned char* shared, uint32_t ad
   }
 }
 
-// T diag(beta) with T = (I + L)^-1 of two diagonal tiles, `tile` by lanes 0 to 15 and tile + 2 by the others, in fp32
-// by columns: a lane owns one. T's rows are stored in the order of tokens, its columns in exchanged order.
+// T diag(beta) with T = (I + L)^-1 of two diagonal tiles, `tile` by lanes 0 to 15 and tile + 2 by the others. With L as
+// [A, 0; C, D], T is [A', 0; -D' C A', D']: the inverses A' and D' of 8 tokens in fp32 by columns, of which a lane owns
+// one; then C and what it stands between, numbers of at most 1, as fp16 (2^-12 of each) in two tensor core products,
+// the two tiles in the corners of one. T's rows are stored in the order of tokens, its columns in exchanged order.
 __device__ __forceinline__ void invert_diagonals(unsigned char* shared, int tile) {
-  const int lane = static_cast<int>(own_thread() % 32), column = lane % kTile;
-  tile += lane / kTile * 2;
-  unsigned char* place = shared + kDiagonal + tile * kDiagonalBytes;
+  const int lane = static_cast<int>(own_thread() % 32), half = lane / 8 % 2, column = lane % 8, row = lane / 4,
+            pair = lane % 4;
+  const auto place = [&](int which) { return shared + kDiagonal + (tile + 2 * which) * kDiagonalBytes; };
   // L's column of token j is column j ^ (j / 8), or 2 more or less in every other tile.
-  const float* first = reinterpret_cast<const float*>(place);
-  const int turn = turned(tile) * kColumnPitch;
-  const float* columns[2] = {first + turn, first - turn};
-  float x[kTile];
+  const int turn = turned(tile) * kColumnPitch, swap = half * kColumnPitch;
+  uint32_t c[2];
 #pragma unroll
-  for (int i = 0; i < kTile; ++i) x[i] = i == column ? 1.f : 0.f;
+  for (int which = 0; which < 2; ++which) {
+    const float* two = reinterpret_cast<const float*>(place(which)) + 2 * pair * kColumnPitch +
+                       (pair % 2 ? -turn : turn) + 8 + row;
+    c[which] = half_pair(two[0], two[kColumnPitch]);
+  }
+  const float* first = reinterpret_cast<const float*>(place(lane / 16)) + half * (8 * kColumnPitch + 8);
+  float x[8];
 #pragma unroll
-  for (int j = 0; j < kTile - 1; ++j)
+  for (int i = 0; i < 8; ++i) x[i] = i == column ? 1.f : 0.f;
 #pragma unroll
-    for (int four = (j + 1) / 4 * 4; four < kTile; four += 4) {
-      const float4 l = *reinterpret_cast<const float4*>(columns[j / 2 % 2] + (j ^ j / 8) * kColumnPitch + four);
+  for (int j = 0; j < 7; ++j)
+#pragma unroll
+    for (int four = (j + 1) / 4 * 4; four < 8; four += 4) {
+      const float4 l = *reinterpret_cast<const float4*>(first + j * kColumnPitch + (j / 2 % 2 ? -turn : turn) +
+                                                        (j % 2 ? -swap : swap) + four);
       if (four > j) x[four] -= l.x * x[j];
       if (four + 1 > j) x[four + 1] -= l.y * x[j];
       if (four + 2 > j) x[four + 2] -= l.z * x[j];
       if (four + 3 > j) x[four + 3] -= l.w * x[j];
     }
-  const float beta = reinterpret_cast<const float*>(shared + kBeta)[tile * kTile + column];
-  __syncwarp();  // T takes the place of L
-  const int to = 2 * (column ^ column / 8 ^ turned(tile));
+  const float* betas = reinterpret_cast<const float*>(shared + kBeta) + tile * kTile;
+  const float beta = betas[lane / 16 * 2 * kTile + 8 * half + column], low[2] = {betas[row], betas[2 * kTile + row]};
+  __syncwarp();  // T takes the place of L, and behind it stand A' and D' of both tiles, a row for a column
+  unsigned char* inverses = place(0) + kTile * kTile * 2 + 16 * lane;
+  *reinterpret_cast<uint4*>(inverses) =
+      make_uint4(half_pair(x[0], x[1]), half_pair(x[2], x[3]), half_pair(x[4], x[5]), half_pair(x[6], x[7]));
+  const auto put = [&](int which, int i, int j, float value) {
+    *reinterpret_cast<__nv_bfloat16*>(place(which) + small_offset(i, 2 * (j ^ j / 8 ^ turned(tile)))) =
+        __float2bfloat16(value);
+  };
 #pragma unroll
-  for (int i = 0; i < kTile; ++i)
-    *reinterpret_cast<__nv_bfloat16*>(place + small_offset(i, to)) = __float2bfloat16(beta * x[i]);
+  for (int i = 0; i < 8; ++i) put(lane / 16, 8 * half + i, 8 * half + column, beta * x[i]);
+  if (half) *reinterpret_cast<uint4*>(place(lane / 16) + small_offset(column, 16)) = make_uint4(0, 0, 0, 0);
+  __syncwarp();
+  uint32_t columns[4], rows[4];  // A' and D' of the first tile, of the second: transposed; as they are
+  load_matrices(columns, shared_address(inverses));
+  load_transposed(rows, shared_address(inverses));
+  float product[4] = {}, corner[4] = {};  // (C A')^T, (D' C A')^T
+  tensor_core_half(product, {columns[0], 0, 0, columns[2]}, c[0], c[1]);
+  tensor_core_half(corner, {half_pair(product[0], product[1]), 0, 0, half_pair(product[2], product[3])}, rows[1],
+                   rows[3]);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) put(i / 2, 8 + 2 * pair + i % 2, row, -low[i / 2] * corner[i]);
 }
 
 // W and U, transposed, of the warp's 16 channels, tile of tokens by tile of tokens:

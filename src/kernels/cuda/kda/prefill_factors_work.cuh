@@ -9,7 +9,7 @@
 namespace k3::cuda::kda::prefill_detail::factors {
 
 inline constexpr int kThreads = 256, kWarps = kThreads / 32, kTile = 16, kTiles = kChunk / kTile, kTaps = 4;
-inline constexpr int kFinder = 128;                  // a thread, see prefill_factors.cu
+inline constexpr int kFinder = 64, kSender = 96;      // threads, see prefill_factors.cu
 inline constexpr int kRing = 4;                      // works a block remembers
 inline constexpr int kRowBytes = kDim * 2;           // of a raw row
 // Raw rows lie in two panels of 64 channels, one behind the other, swizzled by the address (tensor_copy.cuh): tokens
@@ -43,7 +43,8 @@ inline constexpr int kArrived = kWorks + kWorksBytes, kValuesArrived = kArrived 
 inline constexpr int kSquared = kValuesArrived + 8, kOperandsRead = kSquared + 8;      // of the squares; in step 3
 inline constexpr int kScored = kOperandsRead + 8;                                      // of step 3
 inline constexpr int kPatienceAt = kScored + 8, kPatience = 200;                       // looks for the state
-inline constexpr int kSharedBytes = (kPatienceAt + 8 + 1023) / 1024 * 1024;
+inline constexpr int kDivisors = kPatienceAt + 8;                                      // Divisors
+inline constexpr int kSharedBytes = (kDivisors + 16 + 1023) / 1024 * 1024;
 // Until step 2, in the place of M: sums of squares of k and q over a warp's channels, float [kWarps][kSquaresPitch][2]
 // with a tile's tokens at kSquaresTile, and in that of L 1 / |k| and dim^-1/2 / |q|, float [kChunk][2], tile by tile.
 inline constexpr int kSquaresTile = kTile + 4, kSquaresPitch = kTiles * kSquaresTile + 2, kSquares = kBelow,
@@ -54,6 +55,9 @@ static_assert(kQueriesOut % 1024 == 0 && kQueriesOut + 2 * kPanel <= kRawV && kR
 static_assert(kSquares + kWarps * kSquaresPitch * 8 <= kLengths && kRestoredOut + 2 * kPanel <= kLengths &&
               kLengths + kChunk * 8 <= kTileDecay);
 static_assert(2 * (kSharedBytes + 1024) <= 228 * 1024);
+// W, U, A and the decays leave in one copy.
+static_assert(kValues - kRowsK == kWeightedValues - kWeightedKeys && kScoresOut - kRowsK == kScores - kWeightedKeys &&
+              kDecayOut - kRowsK == kDecay - kWeightedKeys);
 
 // The thread's number, computed anew: what is derived from it is not kept in registers (and spilled) around the loop.
 // Unsigned, so that divisions are shifts.
@@ -89,6 +93,19 @@ struct Turns {
   __device__ __forceinline__ int size(const Slab& slab, int turn) const {
     return min(lines, slab.lines - turn * lines);
   }
+};
+// A division in five instructions, for numbers below 2^31.
+struct Divisor {
+  unsigned divisor, inverse;
+  __device__ __forceinline__ explicit Divisor(int divisor) : divisor(divisor), inverse(0xffffffffu / divisor) {}
+  __device__ __forceinline__ int divide(int number) const {
+    const auto guess = static_cast<unsigned>((static_cast<std::uint64_t>(number) * inverse) >> 32);  // or one too few
+    return static_cast<int>(guess + (number - guess * divisor >= divisor));
+  }
+};
+// By the lines of a turn and by the heads.
+struct Divisors {
+  Divisor lines, heads;
 };
 // A chunk and head, and where its inputs lie. Strides of tokens are handled as 32-bit numbers (launch_factors checks).
 struct Work {
@@ -126,13 +143,15 @@ __device__ __forceinline__ int next_number(const Work& last, uint32_t claimed, c
 // The work of a number. `last` is the chunk before; at the start it has row and turn -1, turn_end 0 and tokens. A whole
 // warp walks, so that no lane is ahead of the others; its first lane writes.
 __device__ __forceinline__ void find_work(Work& to, const Work& last, int number, const StepArguments& a,
-                                          const Slab& slab) {
+                                          const Slab& slab, const Divisors& by) {
   const Turns turns(slab, a.heads);
   Work w = last;
   w.number = number, w.count = 0, w.path = kNone;
   while (last.count > 0 && find_turn(w, turns, a, slab)) {
-    const int place = w.number - w.turn_first, lines = turns.size(slab, w.turn), chunk = place / lines,
-              line = turns.first(slab, w.turn) + place % lines, row = slab.state_blocks > 0 ? line / a.heads : w.turn;
+    const int place = w.number - w.turn_first, lines = turns.size(slab, w.turn),
+              chunk = lines == turns.lines ? by.lines.divide(place) : place / lines,
+              line = turns.first(slab, w.turn) + place - chunk * lines,
+              row = slab.state_blocks > 0 ? by.heads.divide(line) : w.turn;
     if (row != w.row) {
       w.row = row, w.slot = a.slots[row], w.row_first = a.starts[row];
       w.row_tokens = a.starts[row + 1] - w.row_first;
@@ -206,7 +225,8 @@ __device__ __forceinline__ void fetch(unsigned char* shared, const StepArguments
   copy_async_commit();
   if (thread == 0) barrier_arrive(shared_address(shared) + kArrived);  // its phases count the chunks
 }
-// The same by the copy engine, by the first lanes of five warps: those with little to do in step 3.
+// The same by the copy engine, by the first lanes of three warps with little to do in step 3: what comes to the place of
+// Qd by the one that has seen it leave.
 struct InputMaps {
   HeadMap q, k, v, z;
 };
@@ -214,34 +234,34 @@ __device__ __forceinline__ void fetch_boxes(uint32_t address, const StepArgument
                                             const Work& w, unsigned thread) {
   if (thread % 32 != 0) return;
   const uint32_t barrier = address + kArrived;
+  const int head = w.head, token = w.token;
   const auto panels = [&](int to, int bytes, const HeadMap& map, int token) {
-    for (int panel = 0; panel < 2; ++panel) copy_head_in(address + to + panel * bytes, map, panel, w.head, token, barrier);
+    copy_head_in(address + to, map, 0, head, token, barrier);
+    copy_head_in(address + to + bytes, map, 1, head, token, barrier);
   };
   const auto taps = [&](int which) {
     constexpr int kBytes = kDim * kTaps * 4;
     bulk_copy_in(address + kTapsAt + which * kBytes,
-                 a.taps + static_cast<std::int64_t>(which * a.heads + w.head) * kDim * kTaps, kBytes, barrier);
+                 a.taps + static_cast<std::int64_t>(which * a.heads + head) * kDim * kTaps, kBytes, barrier);
   };
   switch (thread / 32) {
-    case 2: panels(kRawQ, kRawPanel, maps.q, w.token - kGroup); break;
-    case 3: panels(kRawK, kRawPanel, maps.k, w.token - kGroup); break;
+    case kSender / 32:
+      panels(kRawZ, kPanel, maps.z, token);
+      taps(0), taps(1), taps(2);
+      bulk_copy_in(address + kBias, a.dt_bias + head * kDim, kDim * 4, barrier);
+      break;
+    case 4: panels(kRawQ, kRawPanel, maps.q, token - kGroup); break;
     case 5:
       barrier_arrive_expect(barrier, kRawBytes);
-      panels(kRawZ, kPanel, maps.z, w.token);
-      break;
-    case 6:
-      taps(0);
-      bulk_copy_in(address + kBias, a.dt_bias + w.head * kDim, kDim * 4, barrier);
-      break;
-    case 7: taps(1), taps(2);
+      panels(kRawK, kRawPanel, maps.k, token - kGroup);
   }
 }
 // Raw v of such a chunk, by one thread, when W of the chunk before has left.
 __device__ __forceinline__ void fetch_values(uint32_t address, const InputMaps& maps, const Work& w) {
+  const int head = w.head, token = w.token - kGroup;
   barrier_arrive_expect(address + kValuesArrived, kRawRows * kRowBytes);
   for (int panel = 0; panel < 2; ++panel)
-    copy_head_in(address + kRawV + panel * kRawPanel, maps.v, panel, w.head, w.token - kGroup,
-                 address + kValuesArrived);
+    copy_head_in(address + kRawV + panel * kRawPanel, maps.v, panel, head, token, address + kValuesArrived);
 }
 // The window's rows in front of a row's first chunk, `which` as in window_row, at the raw rows `to`.
 __device__ __forceinline__ void patch_window(unsigned char* to, const StepArguments& a, const Work& w, int which,

@@ -85,6 +85,7 @@ struct StateMemory {
 // A warp; its first lane copies. Early: W and U; the rest: Kb, Qd, A, the decays. Flags are read 32 chunks at a time:
 // one look costs as much as a product, and the factors are usually some chunks ahead. All lanes stay together: one that
 // went on to await_previous_kernel() would hold the whole warp.
+static_assert(kWeightedValues == kWeightedKeys + 2 * kPanel && kDecayedQueries == kRestoredKeys + 2 * kPanel);
 __device__ __forceinline__ void feed_blocks(const StepArguments& a, const Slab& slab, const Split& split,
                                             const StateMemory& at) {
   const int lane = threadIdx.x % 32;
@@ -107,10 +108,10 @@ __device__ __forceinline__ void feed_blocks(const StepArguments& a, const Slab& 
         };
         barrier_wait(at.early_empty(n), at.emptied(n));
         barrier_arrive_expect(early, 4 * kPanel);
-        copy(kWeightedKeys, 2 * kPanel, early), copy(kWeightedValues, 2 * kPanel, early);
+        copy(kWeightedKeys, 4 * kPanel, early);
         barrier_wait(at.rest_empty(n), at.emptied(n));
         barrier_arrive_expect(rest, kBlockBytes - 4 * kPanel);
-        copy(kDecayedQueries, 2 * kPanel, rest), copy(kRestoredKeys, 2 * kPanel, rest);
+        copy(kRestoredKeys, 4 * kPanel, rest);
         copy(kScores, kBlockBytes - kScores, rest);
       }
       __syncwarp();

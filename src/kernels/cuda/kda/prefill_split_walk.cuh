@@ -136,7 +136,7 @@ __device__ __forceinline__ void walk(float (&S)[64], float (&M)[64], const PairM
 
 // Copies the last `chunks` chunks in, the first of them as number n.
 __device__ __forceinline__ void feed(const PairMemory& at, const Span& span, int n, int chunks) {
-  static_assert(kWeightedKeys == kRestoredKeys + 2 * kPanel, "Kb and W in one copy");
+  static_assert(kWeightedValues == kWeightedKeys + 2 * kPanel && kValues == kWeights + 2 * kPanel, "in one copy");
   const auto ring = at.ring();
   for (int chunk = span.chunks - chunks; chunk < span.chunks; ++chunk, ++n) {
     const int stage = n % kStages;
@@ -145,8 +145,8 @@ __device__ __forceinline__ void feed(const PairMemory& at, const Span& span, int
     const uint32_t to = ring.block(stage), full = ring.full(stage);
     barrier_arrive_expect(full, 6 * kPanel + kDim * 4);
     bulk_copy_in(to + kDecays, block + kDecay, kDim * 4, full);
-    bulk_copy_in(to + kKeys, block + kRestoredKeys, 4 * kPanel, full);
-    bulk_copy_in(to + kValues, block + kWeightedValues, 2 * kPanel, full);
+    bulk_copy_in(to + kKeys, block + kRestoredKeys, 2 * kPanel, full);
+    bulk_copy_in(to + kWeights, block + kWeightedKeys, 4 * kPanel, full);
   }
 }
 
