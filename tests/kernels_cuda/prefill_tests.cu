@@ -27,11 +27,12 @@ double operand(const unsigned char* block, int offset, int row, int column) {
 bool overlapped_factors(const StepCase& c, const kda::StepArguments& a, int chunks, int state_blocks,
                         const std::vector<unsigned char>& want) {
   const std::size_t count = want.size() / detail::kBlockStride;
-  Buffer blocks(want.size()), ready = upload(std::vector<std::uint32_t>(count + detail::Slab::kCounters));
+  const int counters = detail::Slab::counters(state_blocks);
+  Buffer blocks(want.size()), ready = upload(std::vector<std::uint32_t>(count + counters));
   REQUIRE_CUDA(detail::launch_factors(
       a,
       {0, chunks, 0, static_cast<int>(c.lengths.size()) * c.heads, blocks.as<unsigned char>(), state_blocks,
-       ready.as<std::uint32_t>() + detail::Slab::kCounters, ready.as<std::uint32_t>()},
+       ready.as<std::uint32_t>() + counters, ready.as<std::uint32_t>()},
       nullptr));
   synchronize();
   const std::vector<unsigned char> got = download<unsigned char>(blocks);
@@ -40,7 +41,7 @@ bool overlapped_factors(const StepCase& c, const kda::StepArguments& a, int chun
     const int row = static_cast<int>(i / chunks / c.heads), chunk = static_cast<int>(i % chunks);
     const bool there = c.slot_of[row] >= 0 && chunk * 64 < c.lengths[row];
     const auto at = static_cast<std::ptrdiff_t>(i * detail::kBlockStride);
-    const std::uint32_t flag = flags[detail::Slab::kCounters + i];
+    const std::uint32_t flag = flags[counters + i];
     if (flag == static_cast<std::uint32_t>(there) &&
         (!there || std::equal(&got[at], &got[at] + detail::kBlockBytes, &want[at])))
       continue;
@@ -256,7 +257,7 @@ bool planner_case() {
   bool good = true;
   for (const Line& want :
        {Line{1, 1, 1, 1, 1}, Line{128, 1, 1, 0, 26}, Line{128, 1, 12, 0, 11}, Line{128, 1, 32, 32, 1},
-        Line{128, 1, 96, 32, 1}, Line{128, 4, 96, 35, 1}, Line{2, 64, 96, 0, 1}}) {
+        Line{128, 1, 96, 40, 1}, Line{128, 4, 96, 40, 1}, Line{2, 64, 96, 0, 1}}) {
     const detail::Plan got = detail::plan_prefill(want.chunks, want.rows, want.heads, 132);
     if (got.segments == want.segments && got.state_blocks == want.state_blocks) continue;
     std::printf("    FAIL %d chunks, %d rows, %d heads: %d state blocks, %d segments\n", want.chunks, want.rows,
@@ -290,6 +291,11 @@ void add_prefill_tests(std::vector<Test>& all) {
        {}},
       false);
   add({"long", 2, 128, 2, Type::bf16, {1500, 700}, {1, 0}, {}}, false);
+  // More rows than the shares of the state blocks keep at hand, some of them empty or without a slot.
+  StepCase rows{"rows", 2, 128, 70, Type::bf16, {}, {}, {}};
+  for (int row = 0; row < 70; ++row)
+    rows.lengths.push_back(row % 9 == 4 ? 0 : 1 + row * 53 % 230), rows.slot_of.push_back(row % 11 == 7 ? -1 : row);
+  add(rows, false);
   add({"weak-gate", 2, 128, 2, Type::bf16, {700, 64}, {1, 0}, {}, -0.01}, false);
 
   all.push_back({"prefill-split-planner", true, planner_case});

@@ -12,7 +12,7 @@ namespace {
 
 using prefill_detail::kBlockStride;
 using prefill_detail::kChunk;
-constexpr int kCounters = prefill_detail::Slab::kCounters;
+using prefill_detail::Slab;
 
 // From here on blocks of the factor kernel take chunks when they are free, for which a counter is zeroed (2 us).
 constexpr std::size_t kManyBlocks = 4096;
@@ -24,7 +24,7 @@ struct Slabs {
   std::size_t block_bytes, split_bytes, flag_bytes;
 };
 // Slabs are even shares of the chunks of all lines; or, with both kernels at once, of lines with all their chunks when
-// a turn of them has room: fewer lines to begin and end.
+// there is room for a line of every state block: fewer lines to begin and end.
 Slabs cut(std::int64_t longest, int rows, int heads, const PrefillOptions& options) {
   const std::int64_t chunks = (longest + kChunk - 1) / kChunk, lines = static_cast<std::int64_t>(rows) * heads;
   if (chunks <= 0 || lines <= 0) return {0, 0, 0, 0, {0, 1}, 0, 0, 0};
@@ -44,14 +44,14 @@ Slabs cut(std::int64_t longest, int rows, int heads, const PrefillOptions& optio
   };
   std::int64_t each_chunks = chunks, each_lines = lines;
   prefill_detail::Plan plan = plan_for(chunks);
-  if (const std::int64_t turns = plan.state_blocks > 0 ? room / chunks / plan.state_blocks : 0; turns > 0) {
-    const std::int64_t all = (lines + plan.state_blocks - 1) / plan.state_blocks;
-    each_lines = std::min(lines, share(all, turns) * plan.state_blocks);
+  if (plan.state_blocks > 0 && room / chunks >= plan.state_blocks) {
+    each_lines = share(lines, room / chunks);
   } else {
     each_chunks = share(chunks, room / lines);
     if (each_chunks < chunks) plan = plan_for(each_chunks);
   }
   const std::size_t blocks = static_cast<std::size_t>(each_lines * each_chunks);
+  const std::size_t flags = plan.state_blocks > 0 ? blocks : 0;
   return {chunks,
           lines,
           static_cast<int>(each_chunks),
@@ -59,7 +59,8 @@ Slabs cut(std::int64_t longest, int rows, int heads, const PrefillOptions& optio
           plan,
           blocks * kBlockStride,
           prefill_detail::split_bytes(plan.segments, rows, heads),
-          (plan.state_blocks > 0 ? blocks + kCounters : blocks >= kManyBlocks ? kCounters : 0) * sizeof(std::uint32_t)};
+          (plan.state_blocks > 0 || blocks >= kManyBlocks ? Slab::counters(plan.state_blocks) + flags : 0) *
+              sizeof(std::uint32_t)};
 }
 
 }  // namespace
@@ -102,14 +103,14 @@ cudaError_t prefill(const StepArguments& a, std::int64_t longest, void* workspac
   for (std::int64_t line = 0; line < slabs.lines; line += slabs.each_lines)
     for (std::int64_t chunk = 0; chunk < slabs.chunks; chunk += slabs.each_chunks) {
       const auto some = [](std::int64_t each, std::int64_t left) { return static_cast<int>(std::min(each, left)); };
-      const prefill_detail::Slab slab{static_cast<int>(chunk),
-                                      some(slabs.each_chunks, slabs.chunks - chunk),
-                                      static_cast<int>(line),
-                                      some(slabs.each_lines, slabs.lines - line),
-                                      blocks,
-                                      slabs.plan.state_blocks,
-                                      slabs.plan.state_blocks > 0 ? flags + kCounters : nullptr,
-                                      slabs.flag_bytes ? flags : nullptr};
+      const Slab slab{static_cast<int>(chunk),
+                      some(slabs.each_chunks, slabs.chunks - chunk),
+                      static_cast<int>(line),
+                      some(slabs.each_lines, slabs.lines - line),
+                      blocks,
+                      slabs.plan.state_blocks,
+                      slabs.plan.state_blocks > 0 ? flags + Slab::counters(slabs.plan.state_blocks) : nullptr,
+                      slabs.flag_bytes ? flags : nullptr};
       cudaError_t error = slab.claimed ? clear_async(flags, slabs.flag_bytes, stream) : cudaSuccess;
       if (error == cudaSuccess) error = prefill_detail::launch_factors(a, slab, stream);
       if (error == cudaSuccess) error = prefill_detail::launch_split(a, slab, split, stream);

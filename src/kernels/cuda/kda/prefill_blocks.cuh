@@ -30,10 +30,10 @@ inline constexpr int kBlockStride = (kBlockBytes + 1023) / 1024 * 1024;
 
 // What the kernels work on at a time: some chunks of some lines. A line is a row and head, number row * heads + head.
 //
-// state_blocks > 0: both kernels run at the same time, the factors on the other multiprocessors; state block s takes
-// the lines s, s + state_blocks, ... of the slab, each from its first chunk to its last. The factors are made in the
-// order in which they will be used (find_work in prefill_factors_work.cuh), by whichever block is free (`claimed`):
-// blocks differ by a fifth in speed, and the state waits for the slowest; `ready` says which are there. They stay
+// state_blocks > 0: both kernels run at the same time, the factors on the other multiprocessors; the chunks are shared
+// among the state blocks as in prefill_shares.cuh. The factors are made in the order in which they will be used, step
+// by step of all state blocks (find_work in prefill_factors_work.cuh), by whichever block is free (`claimed`): blocks
+// differ by a fifth in speed, and the state waits for the slowest; `ready` says which are there. They stay
 // ahead() blocks (21 MB with 32 state blocks) ahead of the state, so that it reads from the L2: from memory it takes
 // 2.2 us a chunk instead of 1.85.
 struct Slab {
@@ -42,10 +42,12 @@ struct Slab {
   unsigned char* blocks;        // [lines, chunks] blocks of kBlockStride bytes
   int state_blocks = 0;         // 0: the state kernel follows the factor kernel; then no flags
   uint32_t* ready = nullptr;    // [lines, chunks], zero at the start, 1 once the block is there
-  uint32_t* claimed = nullptr;  // [kCounters], zero at the start: the numbers of work taken; behind it
+  uint32_t* claimed = nullptr;  // [counters(state_blocks)], zero at the start: the numbers of work taken; behind it
   __device__ __forceinline__ uint32_t* used() const { return claimed + 1; }  // the blocks that the state has read
   __device__ __forceinline__ uint32_t* left() const { return claimed + 2; }  // blocks of the factor kernel that left
-  static constexpr int kCounters = 3;
+  // Of a state block: its threads that have stored what it hands to the next one.
+  __device__ __forceinline__ uint32_t* handed(int block) const { return claimed + 3 + block; }
+  __host__ __device__ static constexpr int counters(int state_blocks) { return 3 + state_blocks; }
   __device__ __forceinline__ int ahead() const { return 9 * (state_blocks > 32 ? state_blocks : 32); }
   __device__ __forceinline__ std::int64_t index(int line, int chunk) const {
     return static_cast<std::int64_t>(line - first_line) * chunks + chunk;

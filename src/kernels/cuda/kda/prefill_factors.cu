@@ -28,8 +28,8 @@ namespace k3::cuda::kda::prefill_detail {
 namespace {
 using namespace factors;
 
-// Threads of warps with little to do in step 3. The finder (in prefill_factors_work.cuh), whose warp has the least, looks
-// for work; the sender issues the copies of Kb and Qd, this one those of the rest, and sets the block's flag.
+// Threads of warps with little to do in step 3. The finder (in prefill_factors_work.cuh), whose warp has the least,
+// looks for work; the sender issues the copies of Kb and Qd, this one those of the rest, and sets the block's flag.
 inline constexpr int kIssuer = 160;
 
 // Two blocks come to every multiprocessor. Beside the state kernel those on the multiprocessors that are meant for it
@@ -75,11 +75,13 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (w.count > 0) store_relaxed(slab.ready + w.block, 1);
   };
   if (own_thread() < 32) {
+    uint32_t claimed[2] = {};
     if (own_thread() == 0) {
+      claimed[0] = claim(slab), claimed[1] = claim(slab);
       const uint32_t address = shared_address(own_shared());
       Work& start = works(kRing - 1);
       start.number = static_cast<int>(blockIdx.x) - static_cast<int>(gridDim.x);
-      start.turn = start.row = -1, start.turn_end = 0, start.count = 1;
+      start.walk = start.row = -1, start.walk_end = 0, start.count = 1;
       *reinterpret_cast<int*>(own_shared() + kPatienceAt) = kPatience;
       barrier_init(address + kArrived, 1);
       barrier_init(address + kValuesArrived, 1);
@@ -88,22 +90,24 @@ __global__ void __launch_bounds__(kThreads, 2)
       barrier_init(address + kScored, kThreads);
       barrier_init_fence();
     }
-    const Divisors by{Divisor(Turns(slab, a.heads).lines), Divisor(a.heads)};
-    if (own_thread() == 0) *reinterpret_cast<Divisors*>(own_shared() + kDivisors) = by;
+    Shares& shares = *reinterpret_cast<Shares*>(own_shared() + kShares);
+    if (slab.state_blocks > 0) share_chunks(shares, a, slab, static_cast<int>(own_thread()));
+    else if (own_thread() == 0) shares.heads = Divisor(a.heads);
     __syncwarp();
-    const auto find = [&](Work& to, const Work& last) {
-      find_work(to, last, next_number(last, own_thread() == 0 ? claim(slab) : 0, slab), a, slab, by);
+    const auto find = [&](int i, const Work& last) {
+      find_work(works(i), last, next_number(last, claimed[i], slab), a, slab, shares);
     };
-    find(works(0), works(kRing - 1));
+    find(0, works(kRing - 1));
     if (own_thread() == 0) works(kRing - 1).count = 0;
-    find(works(1), works(0));
+    find(1, works(0));
   }
   // The last threads make beta, of a token each. Its logit comes a chunk ahead: it takes as long as a convolution.
   __nv_bfloat16 logit{};
   const auto own_token = [] { return static_cast<int>(own_thread()) - (kThreads - kChunk); };
   const auto load_logit = [&](const Work& w) {
     if (const int token = own_token(); token >= 0 && token < w.count)
-      logit = static_cast<const __nv_bfloat16*>(a.b.data)[w.b + token * static_cast<int>(a.b.token_stride)];
+      logit = static_cast<const __nv_bfloat16*>(
+          a.b.data)[(static_cast<std::int64_t>(w.token) + token) * a.b.token_stride + w.head * a.b.head_stride];
   };
   await_block();
   start_boxes(works(0)), start_rows(works(0));
@@ -218,7 +222,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (warp < 2) await_pair(warp), invert_diagonals(operands, warp);
       if (warp == kFinder / 32)
         find_work(works((turn + 2) % kRing), next(), next_number(next(), claimed, slab), a, slab,
-                  *reinterpret_cast<const Divisors*>(own_shared() + kDivisors));
+                  *reinterpret_cast<const Shares*>(own_shared() + kShares));
       if (warp == kSender / 32) bulk_wait_read<0>();  // Qd
     } else {
       multiply_half<1>(operands, address, parity);

@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/common/mbarrier.cuh"
 #include "kernels/cuda/common/tensor_copy.cuh"
-#include "kernels/cuda/kda/prefill_blocks.cuh"
+#include "kernels/cuda/kda/prefill_shares.cuh"
 
 namespace k3::cuda::kda::prefill_detail::factors {
 
@@ -43,8 +43,8 @@ inline constexpr int kArrived = kWorks + kWorksBytes, kValuesArrived = kArrived 
 inline constexpr int kSquared = kValuesArrived + 8, kOperandsRead = kSquared + 8;      // of the squares; in step 3
 inline constexpr int kScored = kOperandsRead + 8;                                      // of step 3
 inline constexpr int kPatienceAt = kScored + 8, kPatience = 200;                       // looks for the state
-inline constexpr int kDivisors = kPatienceAt + 8;                                      // Divisors
-inline constexpr int kSharedBytes = (kDivisors + 16 + 1023) / 1024 * 1024;
+inline constexpr int kShares = kPatienceAt + 8;                                        // Shares
+inline constexpr int kSharedBytes = (kShares + static_cast<int>(sizeof(Shares)) + 1023) / 1024 * 1024;
 // Until step 2, in the place of M: sums of squares of k and q over a warp's channels, float [kWarps][kSquaresPitch][2]
 // with a tile's tokens at kSquaresTile, and in that of L 1 / |k| and dim^-1/2 / |q|, float [kChunk][2], tile by tile.
 inline constexpr int kSquaresTile = kTile + 4, kSquaresPitch = kTiles * kSquaresTile + 2, kSquares = kBelow,
@@ -82,55 +82,29 @@ __device__ __forceinline__ void arrive_pair(int pair) { named_barrier_arrive<96>
 // Byte `byte` of row `row` of a [16][16] bf16 tile: eight rows of one half lie in eight different 16-byte columns.
 __device__ __forceinline__ int small_offset(int row, int byte) { return row * 32 + (byte ^ ((row >> 2 & 1) << 4)); }
 
-// The order of work: turn by turn, in a turn chunk by chunk, in a chunk line by line. A turn is the heads of a row, or
-// as many lines as there are state blocks, and has the chunks of its longest row.
-struct Turns {
-  int lines, count;  // of a turn; turns
-  __device__ __forceinline__ Turns(const Slab& slab, int heads)
-      : lines(slab.state_blocks > 0 ? slab.state_blocks : heads), count((slab.lines + lines - 1) / lines) {}
-  // The lines of a turn: the first, and how many; none behind the last turn.
-  __device__ __forceinline__ int first(const Slab& slab, int turn) const { return slab.first_line + turn * lines; }
-  __device__ __forceinline__ int size(const Slab& slab, int turn) const {
-    return min(lines, slab.lines - turn * lines);
-  }
-};
-// A division in five instructions, for numbers below 2^31.
-struct Divisor {
-  unsigned divisor, inverse;
-  __device__ __forceinline__ explicit Divisor(int divisor) : divisor(divisor), inverse(0xffffffffu / divisor) {}
-  __device__ __forceinline__ int divide(int number) const {
-    const auto guess = static_cast<unsigned>((static_cast<std::uint64_t>(number) * inverse) >> 32);  // or one too few
-    return static_cast<int>(guess + (number - guess * divisor >= divisor));
-  }
-};
-// By the lines of a turn and by the heads.
-struct Divisors {
-  Divisor lines, heads;
-};
 // A chunk and head, and where its inputs lie. Strides of tokens are handled as 32-bit numbers (launch_factors checks).
-struct Work {
-  int number, turn, turn_first, turn_end;  // in the order above; the turn, its first number and the first behind it
+struct alignas(16) Work {
+  int number;                              // in the order of find_work
+  int walk, walk_first, walk_end;          // a row that the numbers have come to, its first one and the first behind it
   int row, slot, head, count;              // count: tokens of the chunk; 0 behind the last one
   int token, block;                        // the first in the packed tensors; the index of the block
   int path;                                // how its raw rows come, see below
-  std::int64_t row_first, row_tokens;
-  std::int64_t b;                          // elements to the beta logits
+  int row_first, row_tokens;               // of the row: its first token, and how many
 };
-// Paths: by the copy engine, a chunk of 64 tokens with a group of tokens before it in the packed tensors; the same at the
-// start of a row, where the copies bring other tokens than the window's; row by row; not at all, behind the last one.
+// Paths: by the copy engine, a chunk of 64 tokens with a group of tokens before it in the packed tensors; the same at
+// the start of a row, where the copies bring other tokens than the window's; row by row; not at all, behind the last
+// one.
 inline constexpr int kBoxes = 0, kFirstBoxes = 1, kByRows = 2, kNone = 3;
 __device__ __forceinline__ bool in_boxes(int path) { return path <= kFirstBoxes; }
-// The turn of w.number, from the turn that w has on: the lanes look at 32 turns at once. False: there is none.
-__device__ __forceinline__ bool find_turn(Work& w, const Turns& turns, const StepArguments& a, const Slab& slab) {
-  while (w.number >= w.turn_end) {
-    const int lane = static_cast<int>(own_thread() % 32), turn = w.turn + 1 + lane, line = turns.first(slab, turn),
-              lines = turns.size(slab, turn);
-    int places = 0;
-    for (int row = line / a.heads; lines > 0 && row <= (line + lines - 1) / a.heads; ++row)
-      places = max(places, lines * share_of(a, slab, row).chunks);
-    for (int i = 0; i < 32 && w.number >= w.turn_end; ++i)
-      ++w.turn, w.turn_first = w.turn_end, w.turn_end += shuffle(places, i);
-    if (w.turn >= turns.count) return false;
+// The row of w.number where state_blocks is 0, from the row that w has on: the lanes look at 32 rows at once. False:
+// there is none.
+__device__ __forceinline__ bool find_row(Work& w, const StepArguments& a, const Slab& slab) {
+  while (w.number >= w.walk_end) {
+    const int row = w.walk + 1 + static_cast<int>(own_thread() % 32),
+              places = row < a.rows ? a.heads * share_of(a, slab, row).chunks : 0;
+    for (int i = 0; i < 32 && w.number >= w.walk_end; ++i)
+      ++w.walk, w.walk_first = w.walk_end, w.walk_end += shuffle(places, i);
+    if (w.walk >= a.rows) return false;
   }
   return true;
 }
@@ -140,34 +114,40 @@ __device__ __forceinline__ uint32_t claim(const Slab& slab) { return slab.claime
 __device__ __forceinline__ int next_number(const Work& last, uint32_t claimed, const Slab& slab) {
   return slab.claimed ? shuffle(static_cast<int>(claimed), 0) : last.number + static_cast<int>(gridDim.x);
 }
-// The work of a number. `last` is the chunk before; at the start it has row and turn -1, turn_end 0 and tokens. A whole
-// warp walks, so that no lane is ahead of the others; its first lane writes.
+// The work of a number: in order of rows, in a row chunk by chunk, in a chunk head by head; or, of step n and state
+// block s, n * state_blocks + s. `last` is the chunk before; at the start it has row and walk -1, walk_end 0 and
+// tokens. A whole warp walks, so that no lane is ahead of the others; its first lane writes.
 __device__ __forceinline__ void find_work(Work& to, const Work& last, int number, const StepArguments& a,
-                                          const Slab& slab, const Divisors& by) {
-  const Turns turns(slab, a.heads);
+                                          const Slab& slab, const Shares& shares) {
   Work w = last;
   w.number = number, w.count = 0, w.path = kNone;
-  while (last.count > 0 && find_turn(w, turns, a, slab)) {
-    const int place = w.number - w.turn_first, lines = turns.size(slab, w.turn),
-              chunk = lines == turns.lines ? by.lines.divide(place) : place / lines,
-              line = turns.first(slab, w.turn) + place - chunk * lines,
-              row = slab.state_blocks > 0 ? by.heads.divide(line) : w.turn;
-    if (row != w.row) {
-      w.row = row, w.slot = a.slots[row], w.row_first = a.starts[row];
-      w.row_tokens = a.starts[row + 1] - w.row_first;
+  while (last.count > 0) {
+    LineChunk at;
+    if (slab.state_blocks > 0) {
+      const int step = shares.blocks.divide(w.number), block = w.number - step * slab.state_blocks,
+                end = shares.end(block), steps = end - shares.begin(block);
+      if (step >= shares.each) break;
+      if (step >= steps) {  // nothing to wait for
+        if (own_thread() % 32 == 0) atomicAdd(slab.used(), 1u);
+        w.number = next_number(w, own_thread() % 32 == 0 ? claim(slab) : 0, slab);
+        continue;
+      }
+      at = find_step(shares, a, slab, end, steps, step, static_cast<int>(own_thread() % 32));
+    } else {
+      if (!find_row(w, a, slab)) break;
+      const int place = w.number - w.walk_first, chunk = shares.heads.divide(place);
+      at = {w.walk, w.walk * a.heads + place - chunk * a.heads, chunk};
     }
-    const std::int64_t offset = (static_cast<std::int64_t>(slab.first_chunk) + chunk) * kChunk;
-    if (w.slot >= 0 && offset < w.row_tokens) {
-      w.head = line - row * a.heads;
-      w.count = static_cast<int>(min(static_cast<std::int64_t>(kChunk), w.row_tokens - offset));
-      w.token = static_cast<int>(w.row_first + offset);
-      w.path = w.count < kChunk || w.token < kGroup ? kByRows : offset == 0 ? kFirstBoxes : kBoxes;
-      w.b = (w.row_first + offset) * a.b.token_stride + w.head * a.b.head_stride;
-      w.block = static_cast<int>(slab.index(line, chunk));
-      break;
+    if (at.row != w.row) {
+      w.row = at.row, w.slot = a.slots[w.row], w.row_first = a.starts[w.row];
+      w.row_tokens = a.starts[w.row + 1] - w.row_first;
     }
-    if (slab.ready && own_thread() % 32 == 0) atomicAdd(slab.used(), 1u);  // nothing to wait for
-    w.number = next_number(w, own_thread() % 32 == 0 ? claim(slab) : 0, slab);
+    const int offset = (slab.first_chunk + at.chunk) * kChunk;
+    w.head = at.line - w.row * a.heads;
+    w.count = min(kChunk, w.row_tokens - offset), w.token = w.row_first + offset;
+    w.path = w.count < kChunk || w.token < kGroup ? kByRows : offset == 0 ? kFirstBoxes : kBoxes;
+    w.block = (at.line - slab.first_line) * slab.chunks + at.chunk;
+    break;
   }
   if (own_thread() % 32 == 0) to = w;
   __syncwarp();
@@ -225,8 +205,8 @@ __device__ __forceinline__ void fetch(unsigned char* shared, const StepArguments
   copy_async_commit();
   if (thread == 0) barrier_arrive(shared_address(shared) + kArrived);  // its phases count the chunks
 }
-// The same by the copy engine, by the first lanes of three warps with little to do in step 3: what comes to the place of
-// Qd by the one that has seen it leave.
+// The same by the copy engine, by the first lanes of three warps with little to do in step 3: what comes to the place
+// of Qd by the one that has seen it leave.
 struct InputMaps {
   HeadMap q, k, v, z;
 };

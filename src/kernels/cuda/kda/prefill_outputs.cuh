@@ -9,6 +9,7 @@
 #pragma once
 
 #include "kernels/cuda/kda/prefill_scan.cuh"
+#include "kernels/cuda/kda/prefill_shares.cuh"
 
 namespace k3::cuda::kda::prefill_detail {
 
@@ -19,35 +20,26 @@ inline constexpr int kUnit = 16, kUnits = kChunk / kUnit;
 // A round of a warp is two tokens; kGateRounds rounds of gates are on their way.
 inline constexpr int kRounds = kUnit / 2, kGateRounds = 4, kRoundBytes = 2 * kDim * 2;
 
-// The chunks of a row and head that a block walks; several of these a block in the overlapped form.
+// Chunks of a row and head that a block walks.
 struct Line {
   int row, head, segment;
   int first, chunks;                 // first: chunk of the slab
   std::int64_t first_token, tokens;  // of `first` in the packed tensors; tokens from there to the row's end
   bool split, last, ends;            // in segments; with the row's last chunk in the slab; and of all
+  bool takes, hands;                 // the state from the block before; to the next one (prefill_shares.cuh)
 };
-template <class Visit>
-__device__ __forceinline__ void each_line(const StepArguments& a, const Slab& slab, const Split& split, Visit visit) {
-  for (int index = blockIdx.x; index < slab.lines * split.segments; index += static_cast<int>(gridDim.x)) {
-    const int line = slab.first_line + index % slab.lines, head = line % a.heads, row = line / a.heads,
-              segment = index / slab.lines, first = segment * split.segment_chunks;
-    const Share share = share_of(a, slab, row);
-    if (first >= share.chunks) continue;
-    const int chunks = min(split.segment_chunks, share.chunks - first);
-    const std::int64_t skipped = static_cast<std::int64_t>(first) * kChunk;
-    const bool last = first + chunks == share.chunks;
-    visit(Line{row, head, segment, first, chunks, share.first_token + skipped, share.tokens - skipped,
-               share.chunks > split.segment_chunks, last, last && share.ends});
-  }
-}
-
+// A block's interval of chunks: its length and its last chunk.
+struct Interval {
+  int chunks, line, chunk;
+};
 struct StateMemory {
   static constexpr int kStages = 2, kOutputs = 3, kGateBytes = kGateRounds * kRoundBytes;
   static constexpr int kSquarePitch = (kChunk + 4) * 4;  // of a warp's sums: no bank conflicts
   static constexpr int kOutputAt = kStages * kBlockStride, kGatesAt = kOutputAt + kOutputs * 2 * kPanel,
                        kSquaresAt = kGatesAt + kOutputWarps * kGateBytes,
                        kBarriers = kSquaresAt + kOutputs * kStateThreads / 32 * kSquarePitch,
-                       kBytes = kBarriers + 8 * (4 * kStages + 2 * kOutputs) + 1024;
+                       kIntervalAt = kBarriers + 8 * (4 * kStages + 2 * kOutputs), kSharesAt = kIntervalAt + 16,
+                       kBytes = kSharesAt + sizeof(Shares) + 1024;
   static_assert(kBytes <= 227 * 1024);
 
   uint32_t base;  // in shared space
@@ -81,6 +73,36 @@ struct StateMemory {
     barrier_init_fence();
   }
 };
+
+template <class Visit>
+__device__ __forceinline__ void each_line(const StepArguments& a, const Slab& slab, const Split& split, Visit visit) {
+  const bool beside = slab.state_blocks > 0;
+  int segment = 0, left, line, end;  // chunks that are left; of the line the first one behind, 0 for all of it
+  if (beside) {
+    const Interval interval = *reinterpret_cast<const Interval*>(panel_bytes() + StateMemory::kIntervalAt);
+    left = interval.chunks, line = interval.line, end = interval.chunk + 1;
+  } else {
+    line = slab.first_line + static_cast<int>(blockIdx.x) % slab.lines;
+    segment = static_cast<int>(blockIdx.x) / slab.lines;
+    end = min((segment + 1) * split.segment_chunks, share_of(a, slab, line / a.heads).chunks);
+    left = end - segment * split.segment_chunks;
+  }
+  for (; left > 0; --line, end = 0) {
+    const int row = line / a.heads, head = line - row * a.heads;
+    const Share share = share_of(a, slab, row);
+    if (share.chunks == 0) {
+      line -= head;
+      continue;
+    }
+    if (end == 0) end = share.chunks;
+    const int chunks = min(end, left), first = end - chunks;
+    const std::int64_t skipped = static_cast<std::int64_t>(first) * kChunk;
+    const bool last = end == share.chunks;
+    visit(Line{row, head, segment, first, chunks, share.first_token + skipped, share.tokens - skipped,
+               share.chunks > split.segment_chunks, last, last && share.ends, beside && first > 0, beside && !last});
+    left -= chunks;
+  }
+}
 
 // A warp; its first lane copies. Early: W and U; the rest: Kb, Qd, A, the decays. Flags are read 32 chunks at a time:
 // one look costs as much as a product, and the factors are usually some chunks ahead. All lanes stay together: one that

@@ -1,5 +1,5 @@
-// The state kernel of prefill.h (sm_90a). A block walks lines (a row and head, or a segment of it, prefill_split.h),
-// chunk by chunk; its warps:
+// The state kernel of prefill.h (sm_90a). A block walks a line (a row and head) or a segment of it (prefill_split.h),
+// chunk by chunk; beside the factor kernel, an interval of many lines (prefill_shares.cuh). Its warps:
 //   two warpgroups of the state, 64 value columns each (prefill_scan.cuh). A chunk:
 //           W product -> R | in its shadow O of the chunk before and the sums of its squares leave for shared memory |
 //           Qd product -> O | in its shadow R^T is packed and S decayed
@@ -136,7 +136,24 @@ __global__ void __launch_bounds__(kAllThreads, 1)
   if (slab.state_blocks == 0) await_previous_kernel();
   release_next_kernel();
   const StateMemory at{panel_base()};
-  if (threadIdx.x == 0) at.init();
+  if (threadIdx.x < 32) {
+    const int lane = static_cast<int>(threadIdx.x), block = static_cast<int>(blockIdx.x);
+    Interval interval{};
+    if (slab.state_blocks > 0) {
+      Shares& shares = *reinterpret_cast<Shares*>(panel_bytes() + StateMemory::kSharesAt);
+      share_chunks(shares, a, slab, lane);
+      interval.chunks = shares.end(block) - shares.begin(block);
+      if (interval.chunks > 0) {
+        const LineChunk last = find_step(shares, a, slab, shares.end(block), 1, 0, lane);
+        interval.line = last.line, interval.chunk = last.chunk;
+      }
+    }
+    if (lane == 0) {
+      *reinterpret_cast<Interval*>(panel_bytes() + StateMemory::kIntervalAt) = interval;
+      at.init();
+    }
+    __syncwarp();
+  }
   __syncthreads();
   if (threadIdx.x >= kStateThreads) {
     registers_down<kOutputRegisters>();
@@ -148,8 +165,11 @@ __global__ void __launch_bounds__(kAllThreads, 1)
     each_line(a, slab, split, [&](const Line& line) {
       float* state = a.state + (static_cast<std::int64_t>(a.slots[line.row]) * a.heads + line.head) * kDim * kDim;
       const std::int64_t entry = split.place(line.row, line.segment, a.heads, line.head);
-      run_line(at, slab, line.split ? split.entries + entry * kDim * kDim : state, line.last ? state : nullptr,
-               n, line.chunks);
+      if (line.takes)
+        while (load_acquire(slab.handed(static_cast<int>(blockIdx.x) - 1)) < kStateThreads) sleep_nanoseconds(100);
+      run_line(at, slab, line.split ? split.entries + entry * kDim * kDim : state,
+               line.last || line.hands ? state : nullptr, n, line.chunks);
+      if (line.hands) add_release(slab.handed(static_cast<int>(blockIdx.x)), 1);
       if (line.ends) write_window(a, threadIdx.x, kStateThreads, line.row, line.head);
       n += line.chunks;
     });
@@ -163,7 +183,7 @@ __global__ void __launch_bounds__(kAllThreads, 1)
 cudaError_t launch_state(const StepArguments& a, const Slab& slab, const Split& split, cudaStream_t stream) {
   const int lines = slab.lines * split.segments;
   if (slab.state_blocks > 0 && (split.segments > 1 || !slab.ready)) return cudaErrorInvalidValue;
-  const int blocks = slab.state_blocks > 0 ? std::min(slab.state_blocks, lines) : lines;
+  const int blocks = slab.state_blocks > 0 ? slab.state_blocks : lines;
   return launch_chained(state_kernel, dim3(blocks), kAllThreads, StateMemory::kBytes, stream, a, slab, split);
 }
 
