@@ -4,17 +4,17 @@
 //   2 operands relative to the middle of 32 tokens                         (prefill_factors_channels.cuh)
 //   3 A and M; T_II = (I + L_II)^-1 of the four diagonal tiles of 16 tokens     L = diag(beta) M; Kb and Qd leave
 //   4 W and U by block substitution, X_I = T_II diag(beta_I) (B_I - sum_J M_IJ X_J)    (prefill_factors_tiles.cuh)
-// Three barriers a chunk. In step 4 the copy engine already brings the raw rows of the next chunk, and the L2 was asked
-// for them in step 2; raw v follows when W of the chunk before has left its place. All of a block of operands leaves by
-// bulk copies.
+// In step 3, under the inverses, the copy engine is sent for the raw rows of the next chunk, the L2 was asked for them
+// in step 2, and the chunk after it is looked for; raw v follows when W of the chunk before has left its place. All of a
+// block of operands leaves by bulk copies.
 // Beside the state kernel the blocks leave whole multiprocessors to it. The flag of a block of operands (Slab::ready)
 // is set when its writes have ended, in step 1 of the chunk after it, and the L2 is not asked for raw rows: it is for
 // the operands then.
 // Substitution sees the rounded X_J, so that the error of a rounding is corrected by the tokens behind it; M keeps the
 // rest of its rounding in a second bf16 number.
 // Floors of a chunk and head: 138 KB of memory traffic, 4.3 us of a multiprocessor's share of 4.2 TB/s (0.41 ms at
-// T 8192 H 96); 7 special functions a channel and token, 3700 clocks; about 2190 instructions a warp, 4400 clocks; 5450
-// clocks of shared memory, a sixth of them the convolutions' rows.
+// T 8192 H 96); 7 special functions a channel and token, 3700 clocks; 2560 instructions a warp (as the profiler counts
+// them), 5100 clocks; 5300 clocks of shared memory, a sixth of them the convolutions' rows.
 // What one lane does alone in front of a barrier is short, or the whole warp does it: racecheck takes a warp that comes
 // to a barrier in pieces for one that did not wait.
 #include <algorithm>
@@ -75,9 +75,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (w.count > 0) store_relaxed(slab.ready + w.block, 1);
   };
   if (own_thread() < 32) {
-    uint32_t claimed[2] = {};
     if (own_thread() == 0) {
-      claimed[0] = claim(slab), claimed[1] = claim(slab);
       const uint32_t address = shared_address(own_shared());
       Work& start = works(kRing - 1);
       start.number = static_cast<int>(blockIdx.x) - static_cast<int>(gridDim.x);
@@ -94,12 +92,13 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (slab.state_blocks > 0) share_chunks(shares, a, slab, static_cast<int>(own_thread()));
     else if (own_thread() == 0) shares.heads = Divisor(a.heads);
     __syncwarp();
-    const auto find = [&](int i, const Work& last) {
-      find_work(works(i), last, next_number(last, claimed[i], slab), a, slab, shares);
+    // One claim after the other: a block that finds nothing behind its first one must not hold a second.
+    const auto find = [&](Work& to, const Work& last) {
+      find_work(to, last, next_number(last, own_thread() == 0 ? claim(slab) : 0, slab), a, slab, shares);
     };
-    find(0, works(kRing - 1));
+    find(works(0), works(kRing - 1));
     if (own_thread() == 0) works(kRing - 1).count = 0;
-    find(1, works(0));
+    find(works(1), works(0));
   }
   // The last threads make beta, of a token each. Its logit comes a chunk ahead: it takes as long as a convolution.
   __nv_bfloat16 logit{};

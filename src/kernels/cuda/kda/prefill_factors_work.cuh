@@ -252,7 +252,7 @@ __device__ __forceinline__ void patch_window(unsigned char* to, const StepArgume
         *reinterpret_cast<const uint4*>(window_row(a, w, which, row) + 8 * part);
   async_proxy_fence();
 }
-static_assert(kRing * sizeof(Work) <= kWorksBytes);
+static_assert(kRing * sizeof(Work) <= kWorksBytes && kWorks % alignof(Work) == 0 && kShares % alignof(Shares) == 0);
 
 // Asks the L2 for the raw rows of a chunk, a panel of one of them by the first lane of every warp.
 __device__ __forceinline__ void announce(const InputMaps& maps, const Work& w, unsigned thread) {

@@ -40,7 +40,7 @@ struct StateMemory {
                        kBarriers = kSquaresAt + kOutputs * kStateThreads / 32 * kSquarePitch,
                        kIntervalAt = kBarriers + 8 * (4 * kStages + 2 * kOutputs), kSharesAt = kIntervalAt + 16,
                        kBytes = kSharesAt + sizeof(Shares) + 1024;
-  static_assert(kBytes <= 227 * 1024);
+  static_assert(kBytes <= 227 * 1024 && kIntervalAt % 16 == 0 && kSharesAt % alignof(Shares) == 0);
 
   uint32_t base;  // in shared space
   __device__ __forceinline__ uint32_t block(int n) const { return base + n % kStages * kBlockStride; }

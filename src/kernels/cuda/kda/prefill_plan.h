@@ -10,8 +10,7 @@ namespace k3::cuda::kda::prefill_detail {
 struct Plan {
   int state_blocks, segments;
 };
-// The quickest for rows of `chunks` chunks at most. The state blocks keep up with the factors of the other
-// multiprocessors, and the lines (rows x heads) fill their turns.
+// The quickest for rows of `chunks` chunks at most.
 Plan plan_prefill(std::int64_t chunks, int rows, int heads, int multiprocessors);
 
 }  // namespace k3::cuda::kda::prefill_detail
