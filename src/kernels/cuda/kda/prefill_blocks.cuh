@@ -46,8 +46,9 @@ struct Slab {
   __device__ __forceinline__ uint32_t* used() const { return claimed + 1; }  // the blocks that the state has read
   __device__ __forceinline__ uint32_t* left() const { return claimed + 2; }  // blocks of the factor kernel that left
   // Of a state block: its threads that have stored what it hands to the next one.
-  __device__ __forceinline__ uint32_t* handed(int block) const { return claimed + 3 + block; }
-  __host__ __device__ static constexpr int counters(int state_blocks) { return 3 + state_blocks; }
+  __device__ __forceinline__ uint32_t* handed(int block) const { return claimed + kCommon + block; }
+  static constexpr int kCommon = 3;  // claimed, used, left
+  __host__ __device__ static constexpr int counters(int state_blocks) { return kCommon + state_blocks; }
   __device__ __forceinline__ int ahead() const { return 9 * (state_blocks > 32 ? state_blocks : 32); }
   __device__ __forceinline__ std::int64_t index(int line, int chunk) const {
     return static_cast<std::int64_t>(line - first_line) * chunks + chunk;

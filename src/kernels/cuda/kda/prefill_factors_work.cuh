@@ -146,7 +146,7 @@ __device__ __forceinline__ void find_work(Work& to, const Work& last, int number
     w.head = at.line - w.row * a.heads;
     w.count = min(kChunk, w.row_tokens - offset), w.token = w.row_first + offset;
     w.path = w.count < kChunk || w.token < kGroup ? kByRows : offset == 0 ? kFirstBoxes : kBoxes;
-    w.block = (at.line - slab.first_line) * slab.chunks + at.chunk;
+    w.block = static_cast<int>(slab.index(at.line, at.chunk));
     break;
   }
   if (own_thread() % 32 == 0) to = w;
@@ -205,19 +205,20 @@ __device__ __forceinline__ void fetch(unsigned char* shared, const StepArguments
   copy_async_commit();
   if (thread == 0) barrier_arrive(shared_address(shared) + kArrived);  // its phases count the chunks
 }
-// The same by the copy engine, by the first lanes of three warps with little to do in step 3: what comes to the place
-// of Qd by the one that has seen it leave.
 struct InputMaps {
   HeadMap q, k, v, z;
 };
+// The same by the copy engine, by the first lanes of three warps with little to do in step 3: what comes to the place
+// of Qd by the one that has seen it leave.
+static_assert(kRawZ <= kQueriesOut);
 __device__ __forceinline__ void fetch_boxes(uint32_t address, const StepArguments& a, const InputMaps& maps,
                                             const Work& w, unsigned thread) {
   if (thread % 32 != 0) return;
   const uint32_t barrier = address + kArrived;
   const int head = w.head, token = w.token;
-  const auto panels = [&](int to, int bytes, const HeadMap& map, int token) {
-    copy_head_in(address + to, map, 0, head, token, barrier);
-    copy_head_in(address + to + bytes, map, 1, head, token, barrier);
+  const auto panels = [&](int to, int bytes, const HeadMap& map, int first) {
+    copy_head_in(address + to, map, 0, head, first, barrier);
+    copy_head_in(address + to + bytes, map, 1, head, first, barrier);
   };
   const auto taps = [&](int which) {
     constexpr int kBytes = kDim * kTaps * 4;

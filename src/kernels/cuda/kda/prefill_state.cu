@@ -23,8 +23,8 @@ namespace {
 [[maybe_unused]] constexpr int kOutputRegisters =
     (65536 - kStateThreads * kStateRegisters) / (kAllThreads - kStateThreads) / 8 * 8;
 
-// O^T squared and summed over this warp's 16 value columns. In halves of 32 tokens: eight
-// lanes hold parts of the same eight tokens and exchange until each has the sum of one; `to`: of the lane's first one.
+// O^T squared and summed over this warp's 16 value columns. In halves of 32 tokens: eight lanes hold parts of the same
+// eight tokens and exchange until each has the sum of one; `to`: of the lane's first one.
 [[maybe_unused]] __device__ __forceinline__ void put_squares(uint32_t to, const float (&o)[32]) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -107,14 +107,14 @@ namespace {
     each_state_element(64 * group, [&](int i, int key, int value) { exit[key * kDim + value] = S[i]; });
 }
 
-// The three last raw values of every channel, once the whole row has been read by the factor kernel.
-[[maybe_unused]] __device__ __forceinline__ void write_window(const StepArguments& a, int thread, int threads, int row,
-                                                              int head) {
+// The three last raw values of every channel, once the whole row has been read by the factor kernel; by the warpgroups
+// of the state.
+[[maybe_unused]] __device__ __forceinline__ void write_window(const StepArguments& a, int row, int head) {
   const std::int64_t width = static_cast<std::int64_t>(a.heads) * kDim, first = a.starts[row],
                      tokens = a.starts[row + 1] - first;
   auto* window = static_cast<__nv_bfloat16*>(a.window) + static_cast<std::int64_t>(a.slots[row]) * 9 * width +
                  static_cast<std::int64_t>(head) * kDim;
-  for (int i = thread; i < 3 * kDim; i += threads) {
+  for (int i = threadIdx.x; i < 3 * kDim; i += kStateThreads) {
     const int which = i / kDim, channel = i % kDim;
     const Rows& raw = which == 0 ? a.q : which == 1 ? a.k : a.v;
     __nv_bfloat16 values[3];
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kAllThreads, 1)
       run_line(at, slab, line.split ? split.entries + entry * kDim * kDim : state,
                line.last || line.hands ? state : nullptr, n, line.chunks);
       if (line.hands) add_release(slab.handed(static_cast<int>(blockIdx.x)), 1);
-      if (line.ends) write_window(a, threadIdx.x, kStateThreads, line.row, line.head);
+      if (line.ends) write_window(a, line.row, line.head);
       n += line.chunks;
     });
   }
