@@ -26,7 +26,8 @@ inline cudaError_t make_head_map(HeadMap& map, const void* data, std::int64_t to
   map = {static_cast<const unsigned char*>(data), token_bytes, head_bytes, groups};
   return cudaSuccess;
 }
-inline void copy_head_in(uint32_t shared, const HeadMap& map, int panel, int head, int token, uint32_t barrier) {
+inline void copy_head_in(uint32_t shared, const HeadMap& map, int panel, int head, int token, uint32_t barrier,
+                         uint64_t /*policy*/) {
   if (token < 0) std::printf("a box before the tensor\n"), std::abort();
   for (int row = 0; row < 4 * map.groups; ++row)
     for (uint32_t piece = 0; piece < 8; ++piece) {
@@ -69,12 +70,13 @@ inline cudaError_t make_head_map(HeadMap& map, const void* data, std::int64_t to
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 // One panel. The map lies in a kernel's parameters (__grid_constant__). Reports 128 bytes a row to the barrier.
+// policy: cache_policy() in cache_hints.cuh.
 __device__ __forceinline__ void copy_head_in(uint32_t shared, const HeadMap& map, int panel, int head, int token,
-                                             uint32_t barrier) {
+                                             uint32_t barrier, uint64_t policy) {
   asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
-      "[%2];" ::"r"(shared),
-      "l"(&map), "r"(barrier), "r"(64 * panel), "r"(head), "r"(0), "r"(token)
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(shared),
+      "l"(&map), "r"(barrier), "r"(64 * panel), "r"(head), "r"(0), "r"(token), "l"(policy)
       : "memory");
 }
 // Asks the L2 for the rows of one panel.

@@ -8,8 +8,8 @@
 // in step 2, and the chunk after it is looked for; raw v follows when W of the chunk before has left its place. All of a
 // block of operands leaves by bulk copies.
 // Beside the state kernel the blocks leave whole multiprocessors to it. The flag of a block of operands (Slab::ready)
-// is set when its writes have ended, in step 1 of the chunk after it, and the L2 is not asked for raw rows: it is for
-// the operands then.
+// is set when its writes have ended, in step 1 of the chunk after it, and the L2 is for the operands: it is not asked for
+// raw rows, and those that come give way first.
 // Substitution sees the rounded X_J, so that the error of a rounding is corrected by the tokens behind it; M keeps the
 // rest of its rounding in a second bf16 number.
 // Floors of a chunk and head: 138 KB of memory traffic, 4.3 us of a multiprocessor's share of 4.2 TB/s (0.41 ms at
@@ -62,7 +62,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   release_next_kernel();
   const auto works = [](unsigned i) -> Work& { return reinterpret_cast<Work*>(own_shared() + kWorks)[i]; };
   const auto start_boxes = [&](const Work& w) {
-    if (in_boxes(w.path)) fetch_boxes(shared_address(own_shared()), a, maps, w, own_thread());
+    if (in_boxes(w.path))
+      fetch_boxes(shared_address(own_shared()), a, maps, w, cache_policy(slab.ready), own_thread());
     __syncwarp();
   };
   const auto start_rows = [&](const Work& w) {
@@ -150,7 +151,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (thread / 32 == kIssuer / 32) {
       if (slab.ready) bulk_wait_written();
       else bulk_wait_read<0>();  // W, U and A of the chunk before
-      if (thread == kIssuer && in_boxes(path)) fetch_values(shared_address(shared), maps, work());
+      if (thread == kIssuer && in_boxes(path))
+        fetch_values(shared_address(shared), maps, work(), cache_policy(slab.ready));
       if (thread == kIssuer && slab.ready) {
         signal(before());
         await_state(slab, work().number, used, *reinterpret_cast<int*>(shared + kPatienceAt));

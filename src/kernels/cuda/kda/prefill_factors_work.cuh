@@ -2,6 +2,7 @@
 // a chunk and head get there.
 #pragma once
 
+#include "kernels/cuda/common/cache_hints.cuh"
 #include "kernels/cuda/common/mbarrier.cuh"
 #include "kernels/cuda/common/tensor_copy.cuh"
 #include "kernels/cuda/kda/prefill_shares.cuh"
@@ -209,16 +210,16 @@ struct InputMaps {
   HeadMap q, k, v, z;
 };
 // The same by the copy engine, by the first lanes of three warps with little to do in step 3: what comes to the place
-// of Qd by the one that has seen it leave.
+// of Qd by the one that has seen it leave. policy: of the raw rows.
 static_assert(kRawZ <= kQueriesOut);
 __device__ __forceinline__ void fetch_boxes(uint32_t address, const StepArguments& a, const InputMaps& maps,
-                                            const Work& w, unsigned thread) {
+                                            const Work& w, uint64_t policy, unsigned thread) {
   if (thread % 32 != 0) return;
   const uint32_t barrier = address + kArrived;
   const int head = w.head, token = w.token;
   const auto panels = [&](int to, int bytes, const HeadMap& map, int first) {
-    copy_head_in(address + to, map, 0, head, first, barrier);
-    copy_head_in(address + to + bytes, map, 1, head, first, barrier);
+    copy_head_in(address + to, map, 0, head, first, barrier, policy);
+    copy_head_in(address + to + bytes, map, 1, head, first, barrier, policy);
   };
   const auto taps = [&](int which) {
     constexpr int kBytes = kDim * kTaps * 4;
@@ -238,11 +239,12 @@ __device__ __forceinline__ void fetch_boxes(uint32_t address, const StepArgument
   }
 }
 // Raw v of such a chunk, by one thread, when W of the chunk before has left.
-__device__ __forceinline__ void fetch_values(uint32_t address, const InputMaps& maps, const Work& w) {
+__device__ __forceinline__ void fetch_values(uint32_t address, const InputMaps& maps, const Work& w,
+                                             uint64_t policy) {
   const int head = w.head, token = w.token - kGroup;
   barrier_arrive_expect(address + kValuesArrived, kRawRows * kRowBytes);
   for (int panel = 0; panel < 2; ++panel)
-    copy_head_in(address + kRawV + panel * kRawPanel, maps.v, panel, head, token, address + kValuesArrived);
+    copy_head_in(address + kRawV + panel * kRawPanel, maps.v, panel, head, token, address + kValuesArrived, policy);
 }
 // The window's rows in front of a row's first chunk, `which` as in window_row, at the raw rows `to`.
 __device__ __forceinline__ void patch_window(unsigned char* to, const StepArguments& a, const Work& w, int which,
