@@ -12,7 +12,7 @@ namespace {
 constexpr double kStart = 10, kLine = 3;        // of a kernel; of a line of the state kernel
 constexpr double kFactorRound = 11.2;           // two chunks on a multiprocessor, dealt out
 constexpr double kFactorChunk = 5.05;           // a chunk while the state runs elsewhere
-constexpr double kStateChunk = 2.2, kStateBeside = 1.86;  // alone; while the factors are made elsewhere
+constexpr double kStateChunk = 2.2, kStateBeside = 1.76;  // alone; while the factors are made elsewhere
 constexpr double kPairs = 28, kPairWave = 10;   // pairs and merge; each further wave of blocks
 constexpr double kMergeStep = 0.5;              // 0 where gates forget, 2 with long memory
 constexpr double kIdle = 0.06;                  // of a multiprocessor without a segment
@@ -30,7 +30,7 @@ double overlapped_time(std::int64_t chunks, int lines, int state_blocks, int mul
   const double parts = static_cast<double>(each) / chunks + (each % chunks ? 1 : 0),
                factors = kBesideStart + kFactorChunk * all / (multiprocessors - state_blocks),
                state = kBesideStart + kStateBeside * each + kBesideLine * parts;
-  return std::pow(std::pow(factors, 8) + std::pow(state, 8), 1. / 8);
+  return std::pow(std::pow(factors, 10) + std::pow(state, 10), 1. / 10);
 }
 // Of pairs, merge and state, for gates that forget. Long memory adds about 40 us for any number of segments near the
 // best one.
