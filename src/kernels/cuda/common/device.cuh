@@ -69,9 +69,9 @@ __device__ __forceinline__ void named_barrier_arrive(int id) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
 }
 
-// A flag in memory, for writes that have ended where every reader looks for them: it waits for nothing.
-__device__ __forceinline__ void store_relaxed(uint32_t* p, uint32_t value) {
-  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+// A flag in memory, behind what the thread has written or knows to be written.
+__device__ __forceinline__ void store_release(uint32_t* p, uint32_t value) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
 }
 // A number as it lies in the L2: not one that was read before and kept.
 __device__ __forceinline__ uint32_t load_relaxed(const uint32_t* p) {

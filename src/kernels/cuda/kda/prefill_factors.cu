@@ -8,8 +8,8 @@
 // in step 2, and the chunk after it is looked for; raw v follows when W of the chunk before has left its place. All of a
 // block of operands leaves by bulk copies.
 // Beside the state kernel the blocks leave whole multiprocessors to it. The flag of a block of operands (Slab::ready)
-// is set when its writes have ended, in step 1 of the chunk after it, and the L2 is for the operands: it is not asked for
-// raw rows, and those that come give way first.
+// is set behind its writes, in step 1 of the chunk after it, and the L2 is for the operands: it is not asked for raw
+// rows, and those that come give way first.
 // Substitution sees the rounded X_J, so that the error of a rounding is corrected by the tokens behind it; M keeps the
 // rest of its rounding in a second bf16 number.
 // Floors of a chunk and head: 138 KB of memory traffic, 4.3 us of a multiprocessor's share of 4.2 TB/s (0.41 ms at
@@ -69,11 +69,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   const auto start_rows = [&](const Work& w) {
     if (w.path == kByRows) fetch(own_shared(), a, w, own_thread());
   };
-  // The block's writes have ended (bulk_wait_written: those of the issuer, and before await_end() those of the sender):
-  // they are in the L2, where the state's copies read. A store with release would wait for all that the multiprocessor
-  // has on its way, 1.5 us of a chunk's 11.
+  // The block's writes have ended (bulk_wait_written: those of the issuer, and before await_end() those of the sender).
+  // Without the release, which waits for 1 to 2 us, others may see the flag and not yet all of the block.
   const auto signal = [&](const Work& w) {
-    if (w.count > 0) store_relaxed(slab.ready + w.block, 1);
+    if (w.count > 0) store_release(slab.ready + w.block, 1);
   };
   if (own_thread() < 32) {
     if (own_thread() == 0) {
@@ -149,14 +148,9 @@ __global__ void __launch_bounds__(kThreads, 2)
       for (int tile = 2 * pair; piece == 1 && tile < 2 * pair + 2; ++tile) add_squares<false>(squares, tile, q[tile]);
     });
     if (thread / 32 == kIssuer / 32) {
-      if (slab.ready) bulk_wait_written();
-      else bulk_wait_read<0>();  // W, U and A of the chunk before
+      bulk_wait_read<0>();  // W, U and A of the chunk before
       if (thread == kIssuer && in_boxes(path))
         fetch_values(shared_address(shared), maps, work(), cache_policy(slab.ready));
-      if (thread == kIssuer && slab.ready) {
-        signal(before());
-        await_state(slab, work().number, used, *reinterpret_cast<int*>(shared + kPatienceAt));
-      }
       __syncwarp();
     }
     if (const int token = own_token(); token >= 0)
@@ -165,6 +159,14 @@ __global__ void __launch_bounds__(kThreads, 2)
       keep(k + 2 * pair, piece, x);
       for (int tile = 2 * pair; piece == 1 && tile < 2 * pair + 2; ++tile) add_squares<true>(squares, tile, k[tile]);
     });
+    if (slab.ready && thread / 32 == kIssuer / 32) {
+      bulk_wait_written();
+      if (thread == kIssuer) {
+        signal(before());
+        await_state(slab, work().number, used, *reinterpret_cast<int*>(shared + kPatienceAt));
+      }
+      __syncwarp();
+    }
     sum_gates(gates, shared_address(shared) + kRawZ, reinterpret_cast<const float*>(shared + kBias),
               fast_exp(speed_logit), a.lower_bound, work().count);
     if (path == kByRows) {

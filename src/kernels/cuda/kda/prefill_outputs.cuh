@@ -109,7 +109,7 @@ __device__ __forceinline__ void each_line(const StepArguments& a, const Slab& sl
 // one look costs as much as a product, and the factors are usually some chunks ahead. All lanes stay together: one that
 // went on to await_previous_kernel() would hold the whole warp.
 // Beside the factor kernel a block that has been read is dropped before the L2 has written it to memory, where nobody
-// looks for it: with y and the raw rows giving way too, 699 instead of 727 us at T8192 H96.
+// looks for it: with y and the raw rows giving way too, 3 to 6 % at T8192 H96 (docs/tried.md).
 static_assert(kWeightedValues == kWeightedKeys + 2 * kPanel && kDecayedQueries == kRestoredKeys + 2 * kPanel);
 static_assert(kBlockBytes % kCacheLine == 0 && kBlockStride % kCacheLine == 0);
 __device__ __forceinline__ void feed_blocks(const StepArguments& a, const Slab& slab, const Split& split,

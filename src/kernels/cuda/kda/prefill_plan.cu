@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kStart = 10, kLine = 3;        // of a kernel; of a line of the state kernel
 constexpr double kFactorRound = 11.2;           // two chunks on a multiprocessor, dealt out
-constexpr double kFactorChunk = 5.05;           // a chunk while the state runs elsewhere
+constexpr double kFactorChunk = 5.4;            // a chunk while the state runs elsewhere
 constexpr double kStateChunk = 2.2, kStateBeside = 1.76;  // alone; while the factors are made elsewhere
 constexpr double kPairs = 28, kPairWave = 10;   // pairs and merge; each further wave of blocks
 constexpr double kMergeStep = 0.5;              // 0 where gates forget, 2 with long memory
