@@ -1,5 +1,6 @@
 // The prefill and the token step on tensors of more than 2^31 elements, as in large_training_tests.cu: rows in front,
 // in the middle and at the end, as part of the whole and alone, have the same bits. And one prompt of a million tokens.
+#include <algorithm>
 #include <array>
 
 #include "kernels_cuda/test.h"
@@ -128,14 +129,15 @@ bool prefill_case() {
 bool poison_case(int heads) {
   if (!on_hopper_gpu()) return std::printf("    skipped: needs sm_90\n"), true;
   constexpr int kTokens = 8192, kTurns = 40;
-  const std::size_t work = kda::prefill_workspace_bytes(kTokens, 1, heads);
+  const kda::PrefillOptions both{.state_blocks = std::min(heads, 36)};  // as planned on 132 multiprocessors
+  const std::size_t work = kda::prefill_workspace_bytes(kTokens, 1, heads, both);
   if (!enough_memory(Layer::bytes(kTokens, heads, 1) + work)) return true;
   Layer layer(kTokens, heads, 1, {0, kTokens}, {0});
   Buffer workspace(work);
   bool good = true;
   for (int turn = 0; turn < kTurns && good; ++turn) {
     workspace.poison(), layer.y.poison();
-    REQUIRE_CUDA(kda::prefill(layer.a, kTokens, workspace.data(), nullptr));
+    REQUIRE_CUDA(kda::prefill(layer.a, kTokens, workspace.data(), nullptr, both));
     good = finite<__nv_bfloat16>("y", layer.y);
     good = finite<float>("state", layer.state) && good;
   }
