@@ -12,7 +12,8 @@ inline uint64_t cache_policy(bool) { return 0; }
 inline void store_streaming(uint4* p, uint4 value) { *p = value; }
 inline void discard_line(void* p) { std::memset(p, 0xff, kCacheLine); }
 #else
-// For copies with a policy. streaming: of what is used once, so that it gives way to the rest; otherwise as without one.
+// For copies with a policy. streaming: of what is used once, so that it gives way to the rest; otherwise as without
+// one.
 __device__ __forceinline__ uint64_t cache_policy(bool streaming) {
   uint64_t first, normal;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));

@@ -13,7 +13,7 @@
 #include <type_traits>
 
 #ifdef K3_CUDA_EMULATOR
-#include "kernels_cuda/emulator.h"  // tensor_core_tf32, to_tf32, copy_async_16, copy_async_commit, copy_async_wait, fast_exp2, ...
+#include "kernels_cuda/emulator.h"  // what stands below: tensor_core_tf32, copy_async_16, fast_exp2, ...
 #else
 
 namespace k3::cuda {
@@ -94,6 +94,13 @@ __device__ __forceinline__ uint32_t load_acquire(const uint32_t* p) {
 // Adds to such a flag behind what the thread has written.
 __device__ __forceinline__ void add_release(uint32_t* p, uint32_t x) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(x) : "memory");
+}
+// Adds to a counter and gives what it was, when that is used: atomicAdd() waits at once, for the compiler adds up what
+// the lanes of a warp add and hands the sum round.
+__device__ __forceinline__ uint32_t take_number(uint32_t* p) {
+  uint32_t before;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(p) : "memory");
+  return before;
 }
 __device__ __forceinline__ float fast_exp2(float x) {
   float y;

@@ -1,4 +1,5 @@
-// Four neighbouring values as fp32, from and to bf16 or fp32 memory, and sums over a warp. Pointers are aligned to four elements.
+// Four neighbouring values as fp32, from and to bf16 or fp32 memory, and sums over a warp. Pointers are aligned to four
+// elements.
 #pragma once
 
 #include <cuda_bf16.h>

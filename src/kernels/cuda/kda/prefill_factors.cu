@@ -36,7 +36,7 @@ inline constexpr int kIssuer = 160;
 // end at once: the first ones, for their numbers go round the clusters of multiprocessors, which share a way to the L2.
 // Only two for each (Slab::left): beside other kernels more may come there, while the other multiprocessors are taken.
 __device__ __forceinline__ bool leaves_to_state(const Slab& slab) {
-  if (slab.state_blocks == 0) return false;
+  if (!slab.beside()) return false;
   auto* leaves = reinterpret_cast<uint32_t*>(own_shared() + kBeta);
   const unsigned states = slab.state_blocks;
   if (own_thread() == 0)
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const auto works = [](unsigned i) -> Work& { return reinterpret_cast<Work*>(own_shared() + kWorks)[i]; };
   const auto start_boxes = [&](const Work& w) {
     if (in_boxes(w.path))
-      fetch_boxes(shared_address(own_shared()), a, maps, w, cache_policy(slab.ready), own_thread());
+      fetch_boxes(shared_address(own_shared()), a, maps, w, cache_policy(slab.beside()), own_thread());
     __syncwarp();
   };
   const auto start_rows = [&](const Work& w) {
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       barrier_init_fence();
     }
     Shares& shares = *reinterpret_cast<Shares*>(own_shared() + kShares);
-    if (slab.state_blocks > 0) share_chunks(shares, a, slab, static_cast<int>(own_thread()));
+    if (slab.beside()) share_chunks(shares, a, slab, static_cast<int>(own_thread()));
     else if (own_thread() == 0) shares.heads = Divisor(a.heads);
     __syncwarp();
     // One claim after the other: a block that finds nothing behind its first one must not hold a second.
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       for (int i = 0; i < 4; ++i) to[i / 2][piece][i % 2] = x[i / 2][i % 2];
     };
     uint32_t used = 0;
-    if (thread == kIssuer && slab.ready) used = load_relaxed(slab.used());
+    if (thread == kIssuer && slab.beside()) used = load_relaxed(slab.used());
     convolve(taps, shared_address(shared) + kRawQ, [&](int piece, int pair, const TilePair& x) {
       keep(q + 2 * pair, piece, x);
       for (int tile = 2 * pair; piece == 1 && tile < 2 * pair + 2; ++tile) add_squares<false>(squares, tile, q[tile]);
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (thread / 32 == kIssuer / 32) {
       bulk_wait_read<0>();  // W, U and A of the chunk before
       if (thread == kIssuer && in_boxes(path))
-        fetch_values(shared_address(shared), maps, work(), cache_policy(slab.ready));
+        fetch_values(shared_address(shared), maps, work(), cache_policy(slab.beside()));
       __syncwarp();
     }
     if (const int token = own_token(); token >= 0)
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       keep(k + 2 * pair, piece, x);
       for (int tile = 2 * pair; piece == 1 && tile < 2 * pair + 2; ++tile) add_squares<true>(squares, tile, k[tile]);
     });
-    if (slab.ready && thread / 32 == kIssuer / 32) {
+    if (slab.beside() && thread / 32 == kIssuer / 32) {
       bulk_wait_written();
       if (thread == kIssuer) {
         signal(before());
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     barrier_wait(shared_address(own_shared()) + kSquared, parity);
     put_lengths(work().count);
     await_block();
-    if (!slab.ready) announce(maps, next(), own_thread());  // the L2 is for the blocks then
+    if (!slab.beside()) announce(maps, next(), own_thread());  // the L2 is for the blocks then
     __syncwarp();
 
     // ---- 2
@@ -249,14 +249,14 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (thread == kIssuer) {
         bulk_copy_out(block + kWeightedKeys, address + kRowsK, kBlockBytes - kWeightedKeys);
         bulk_commit();
-        if (slab.ready && before().count == 0)  // the state is waiting for its first blocks
+        if (slab.beside() && before().count == 0)  // the state is waiting for its first blocks
           bulk_wait_written(), signal(work());
       }
     }
   }
   if (own_thread() == kIssuer) {
     bulk_wait_written();
-    if (slab.ready) signal(before());
+    if (slab.beside()) signal(before());
   }
 #endif  // elsewhere prefill_supported() is false and nobody launches it
 }
@@ -276,7 +276,8 @@ bool reachable(const StepArguments& a, const Slab& slab) {
 
 cudaError_t launch_factors(const StepArguments& a, const Slab& slab, cudaStream_t stream) {
   const std::int64_t works = static_cast<std::int64_t>(slab.lines) * slab.chunks;
-  if (!reachable(a, slab) || (slab.state_blocks > 0 && !slab.claimed) || works > std::numeric_limits<int>::max() / 2)
+  if (!reachable(a, slab) || (slab.beside() && !(slab.claimed && slab.ready)) ||
+      works > std::numeric_limits<int>::max() / 2)
     return cudaErrorInvalidValue;
   InputMaps maps;
   const auto map = [&](HeadMap& to, const Rows& raw, int groups) {
@@ -286,7 +287,7 @@ cudaError_t launch_factors(const StepArguments& a, const Slab& slab, cudaStream_
                                   map(maps.z, a.z, kGroups)})
     if (error != cudaSuccess) return error;
   const std::int64_t most = 2 * std::max(1, multiprocessors()),
-                     blocks = slab.state_blocks > 0 ? most : std::min(works, most);
+                     blocks = slab.beside() ? most : std::min(works, most);
   return launch(factors_kernel, dim3(static_cast<unsigned>(blocks)), kThreads, kSharedBytes, stream, a, slab, maps);
 }
 

@@ -110,7 +110,7 @@ __device__ __forceinline__ bool find_row(Work& w, const StepArguments& a, const 
   return true;
 }
 // Numbers are dealt out in turn; or, with Slab::claimed, taken by whoever is free: the next one.
-__device__ __forceinline__ uint32_t claim(const Slab& slab) { return slab.claimed ? atomicAdd(slab.claimed, 1u) : 0; }
+__device__ __forceinline__ uint32_t claim(const Slab& slab) { return slab.claimed ? take_number(slab.claimed) : 0; }
 // The number behind `last`; claimed: by the first lane of the warp.
 __device__ __forceinline__ int next_number(const Work& last, uint32_t claimed, const Slab& slab) {
   return slab.claimed ? shuffle(static_cast<int>(claimed), 0) : last.number + static_cast<int>(gridDim.x);
@@ -124,7 +124,7 @@ __device__ __forceinline__ void find_work(Work& to, const Work& last, int number
   w.number = number, w.count = 0, w.path = kNone;
   while (last.count > 0) {
     LineChunk at;
-    if (slab.state_blocks > 0) {
+    if (slab.beside()) {
       const int step = shares.blocks.divide(w.number), block = w.number - step * slab.state_blocks,
                 end = shares.end(block), steps = end - shares.begin(block);
       if (step >= shares.each) break;
