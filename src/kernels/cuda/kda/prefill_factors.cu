@@ -143,7 +143,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     };
     uint32_t used = 0;
     if (thread == kIssuer && slab.beside()) used = load_relaxed(slab.used());
-    convolve(taps, shared_address(shared) + kRawQ, [&](int piece, int pair, const TilePair& x) {
+    const Place at(thread);
+    convolve(at, taps, shared_address(shared) + kRawQ, [&](int piece, int pair, const TilePair& x) {
       keep(q + 2 * pair, piece, x);
       for (int tile = 2 * pair; piece == 1 && tile < 2 * pair + 2; ++tile) add_squares<false>(squares, tile, q[tile]);
     });
@@ -155,7 +156,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     if (const int token = own_token(); token >= 0)
       reinterpret_cast<float*>(shared + kBeta)[token] = token < work().count ? fast_sigmoid(load1(&logit)) : 0.f;
-    convolve(taps + kDim * kTaps * 4, shared_address(shared) + kRawK, [&](int piece, int pair, const TilePair& x) {
+    convolve<kRawK - kRawQ>(at, taps + kDim * kTaps * 4, shared_address(shared) + kRawQ, [&](int piece, int pair, const TilePair& x) {
       keep(k + 2 * pair, piece, x);
       for (int tile = 2 * pair; piece == 1 && tile < 2 * pair + 2; ++tile) add_squares<true>(squares, tile, k[tile]);
     });
@@ -178,7 +179,6 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     barrier_wait(shared_address(shared) + kValuesArrived, parity);  // also: every warp is through step 4
     {
-      const Place at(own_thread());
       float2* to = reinterpret_cast<float2*>(shared + kSquares) + at.warp * kSquaresPitch +
                    at.lane % 4 * kSquaresTile + at.row;
       to[0] = make_float2(squares[0], squares[1]), to[8] = make_float2(squares[2], squares[3]);
@@ -190,8 +190,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     barrier_arrive(shared_address(own_shared()) + kSquared);
     put_tile_decays(gates);
     {
-      const uint32_t values = shared_address(own_shared()) + Place(own_thread()).pairs();
-      convolve(own_shared() + kTapsAt + 2 * kDim * kTaps * 4, shared_address(own_shared()) + kRawV,
+      const Place at(own_thread());
+      const uint32_t values = shared_address(own_shared()) + at.pairs();
+      convolve(at, own_shared() + kTapsAt + 2 * kDim * kTaps * 4, shared_address(own_shared()) + kRawV,
                [&](int piece, int pair, const TilePair& x) {
                  store_tile((values ^ 16 * piece ^ 2 * pair * kExchange) + kValues, x);
                });
