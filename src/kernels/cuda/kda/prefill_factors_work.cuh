@@ -79,6 +79,9 @@ __device__ __forceinline__ void await_end() { named_barrier<kThreads>(3); }
 // Of three warps, two of which only arrive.
 __device__ __forceinline__ void await_pair(int pair) { named_barrier<96>(4 + pair); }
 __device__ __forceinline__ void arrive_pair(int pair) { named_barrier_arrive<96>(4 + pair); }
+// Of the issuer's warp, which arrives, and the signaller's.
+__device__ __forceinline__ void await_written() { named_barrier<64>(6); }
+__device__ __forceinline__ void arrive_written() { named_barrier_arrive<64>(6); }
 
 // Byte `byte` of row `row` of a [16][16] bf16 tile: eight rows of one half lie in eight different 16-byte columns.
 __device__ __forceinline__ int small_offset(int row, int byte) { return row * 32 + (byte ^ ((row >> 2 & 1) << 4)); }
