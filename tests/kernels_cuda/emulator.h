@@ -274,7 +274,6 @@ inline float load_relaxed(const float* p) { return *p; }
 inline void sleep_nanoseconds(unsigned) {}
 inline void store_release(uint32_t* p, uint32_t value) { *p = value; }
 inline void add_release(uint32_t* p, uint32_t x) { *p += x; }
-inline uint32_t take_number(uint32_t* p) { return (*p)++; }
 // Kernels run one after another: a flag that is not there never comes.
 inline uint32_t load_acquire(const uint32_t* p) {
   if (*p == 0) std::printf("no kernel before has set this flag\n"), std::abort();

@@ -79,9 +79,6 @@ __device__ __forceinline__ void await_end() { named_barrier<kThreads>(3); }
 // Of three warps, two of which only arrive.
 __device__ __forceinline__ void await_pair(int pair) { named_barrier<96>(4 + pair); }
 __device__ __forceinline__ void arrive_pair(int pair) { named_barrier_arrive<96>(4 + pair); }
-// Of the issuer's warp, which arrives, and the signaller's.
-__device__ __forceinline__ void await_written() { named_barrier<64>(6); }
-__device__ __forceinline__ void arrive_written() { named_barrier_arrive<64>(6); }
 
 // Byte `byte` of row `row` of a [16][16] bf16 tile: eight rows of one half lie in eight different 16-byte columns.
 __device__ __forceinline__ int small_offset(int row, int byte) { return row * 32 + (byte ^ ((row >> 2 & 1) << 4)); }
@@ -113,7 +110,7 @@ __device__ __forceinline__ bool find_row(Work& w, const StepArguments& a, const 
   return true;
 }
 // Numbers are dealt out in turn; or, with Slab::claimed, taken by whoever is free: the next one.
-__device__ __forceinline__ uint32_t claim(const Slab& slab) { return slab.claimed ? take_number(slab.claimed) : 0; }
+__device__ __forceinline__ uint32_t claim(const Slab& slab) { return slab.claimed ? atomicAdd(slab.claimed, 1u) : 0; }
 // The number behind `last`; claimed: by the first lane of the warp.
 __device__ __forceinline__ int next_number(const Work& last, uint32_t claimed, const Slab& slab) {
   return slab.claimed ? shuffle(static_cast<int>(claimed), 0) : last.number + static_cast<int>(gridDim.x);
@@ -127,7 +124,7 @@ __device__ __forceinline__ void find_work(Work& to, const Work& last, int number
   w.number = number, w.count = 0, w.path = kNone;
   while (last.count > 0) {
     LineChunk at;
-    if (slab.beside()) {
+    if (slab.state_blocks > 0) {
       const int step = shares.blocks.divide(w.number), block = w.number - step * slab.state_blocks,
                 end = shares.end(block), steps = end - shares.begin(block);
       if (step >= shares.each) break;
