@@ -71,16 +71,18 @@ for name in $($out/kda_test list); do
 done
 grep -h skipped $out/results/*.txt | sort | uniq -c
 say "tests: $passed passed, $failed failed"
-sanitize() { timeout 60 compute-sanitizer --tool "$2" "$1/kda_test" "$3" 2>&1 | grep -E "SUMMARY|Error|hazard" | tail -2 | tr '\n' ' ' >"$1/results/$3.$2"; }
+sanitize() { timeout 60 compute-sanitizer --tool "$2" "$1/kda_test" "$3" >"$1/results/$3.$2" 2>&1; }
 export -f sanitize
 if [ -z "$quick" ] && command -v compute-sanitizer >/dev/null; then
   cases="layer-small layer-small-d64 short-d64-bf16 short-d64-fp32 step-mixed-d128-bf16 step-verify-d128-bf16 factors-mixed prefill-mixed prefill-split-small-packed"
   for tool in memcheck racecheck; do for name in $cases; do echo "$out $tool $name"; done; done | xargs -P 6 -L 1 bash -c 'sanitize "$@"' sanitize
   for tool in memcheck racecheck; do
     for name in $cases; do
-      summary=$(cat "$out/results/$name.$tool")
-      echo "sanitizer $tool $name: $summary"
-      [[ $summary == *"SUMMARY: 0 "* ]] || failed=$((failed + 1))
+      summary=$(grep SUMMARY "$out/results/$name.$tool")
+      echo "sanitizer $tool $name: ${summary:-no summary}"
+      [[ $summary == *"SUMMARY: 0 "* ]] && continue
+      failed=$((failed + 1))
+      grep -A 12 -m 3 -E "Error|hazard" "$out/results/$name.$tool" | head -40
     done
   done
   say sanitized
