@@ -355,8 +355,6 @@ void bulk_wait_read() {
 inline void bulk_wait_written() { bulk_wait_read<0>(); }
 inline void async_proxy_fence() {}
 inline void async_proxy_fence_global() {}
-inline void prefetch_l2(const void*) {}
-inline void prefetch_l2_bulk(const void*, uint32_t) {}
 inline void store_shared(uint32_t address, uint32_t word) { std::memcpy(shared_at(address), &word, 4); }
 inline void copy_async_16(uint32_t shared, const void* global) { copy_async_16(shared_at(shared), global); }
 inline float load_shared_float(uint32_t address) { return *reinterpret_cast<float*>(shared_at(address)); }

@@ -1,4 +1,5 @@
-// What the L2 (sm_80) is told about lines: which to give up first, which need not be written to memory at all.
+// What the L2 (sm_80) is told about lines: which will be read, which to give up first, which need not be written to
+// memory at all.
 #pragma once
 
 #include "kernels/cuda/common/device.cuh"
@@ -8,10 +9,22 @@ namespace k3::cuda {
 inline constexpr int kCacheLine = 128;  // bytes
 
 #ifdef K3_CUDA_EMULATOR
+inline void prefetch_l2(const void*) {}
+inline void prefetch_l2_bulk(const void*, uint32_t) {}
 inline uint64_t cache_policy(bool) { return 0; }
 inline void store_streaming(uint4* p, uint4 value) { *p = value; }
 inline void discard_line(void* p) { std::memset(p, 0xff, kCacheLine); }
 #else
+// Asks the L2 for the line of 128 bytes.
+__device__ __forceinline__ void prefetch_l2(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global) : "memory");
+}
+// The same for a region; bytes: a multiple of 16, the address 16-byte aligned. Nothing before sm_90.
+__device__ __forceinline__ void prefetch_l2_bulk(const void* global, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+#endif
+}
 // For copies with a policy. streaming: of what is used once, so that it gives way to the rest; otherwise as without
 // one.
 __device__ __forceinline__ uint64_t cache_policy(bool streaming) {

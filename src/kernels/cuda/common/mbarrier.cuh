@@ -56,16 +56,6 @@ __device__ __forceinline__ void bulk_wait_written() { asm volatile("cp.async.bul
 __device__ __forceinline__ void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 // What a flag read by load_acquire() promises, for the bulk copies behind it.
 __device__ __forceinline__ void async_proxy_fence_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
-// Asks the L2 for the line of 128 bytes.
-__device__ __forceinline__ void prefetch_l2(const void* global) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(global) : "memory");
-}
-// The same for a region; bytes: a multiple of 16, the address 16-byte aligned. Nothing before sm_90.
-__device__ __forceinline__ void prefetch_l2_bulk(const void* global, uint32_t bytes) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
-#endif
-}
 
 // copy_async_16 of device.cuh to a shared-space address.
 __device__ __forceinline__ void copy_async_16(uint32_t shared, const void* global) {

@@ -15,6 +15,7 @@
 // The terms with i = j have decay 1 and cancel in dG, so they are added after it. At dim 128 two blocks add to dbeta,
 // which starts at zero: a sum of two is the same in either order. Two blocks share an SM (128 registers a
 // thread); results leave through the panels of q and k.
+#include "kernels/cuda/common/cache_hints.cuh"
 #include "kernels/cuda/kda/chunk_hopper_pairs.cuh"
 #include "kernels/cuda/kda/chunk_tiles.cuh"
 

@@ -43,6 +43,7 @@ struct Slab {
   int state_blocks = 0;         // 0: the state kernel follows the factor kernel; then no flags
   uint32_t* ready = nullptr;    // [lines, chunks], zero at the start, 1 once the block is there
   uint32_t* claimed = nullptr;  // [counters(state_blocks)], zero at the start: the numbers of work taken; behind it
+  __host__ __device__ __forceinline__ bool beside() const { return state_blocks > 0; }  // both at the same time
   __device__ __forceinline__ uint32_t* used() const { return claimed + 1; }  // the blocks that the state has read
   __device__ __forceinline__ uint32_t* left() const { return claimed + 2; }  // blocks of the factor kernel that left
   // Of a state block: its threads that have stored what it hands to the next one.

@@ -5,8 +5,8 @@
 //   3 A and M; T_II = (I + L_II)^-1 of the four diagonal tiles of 16 tokens     L = diag(beta) M; Kb and Qd leave
 //   4 W and U by block substitution, X_I = T_II diag(beta_I) (B_I - sum_J M_IJ X_J)    (prefill_factors_tiles.cuh)
 // In step 3, under the inverses, the copy engine is sent for the raw rows of the next chunk, the L2 was asked for them
-// in step 2, and the chunk after it is looked for; raw v follows when W of the chunk before has left its place. All of a
-// block of operands leaves by bulk copies.
+// in step 2, and the chunk after it is looked for; raw v follows when W of the chunk before has left its place. All of
+// a block of operands leaves by bulk copies.
 // Beside the state kernel the blocks leave whole multiprocessors to it. The flag of a block of operands (Slab::ready)
 // is set behind its writes, in step 1 of the chunk after it, and the L2 is for the operands: it is not asked for raw
 // rows, and those that come give way first.
@@ -29,14 +29,16 @@ namespace {
 using namespace factors;
 
 // Threads of warps with little to do in step 3. The finder (in prefill_factors_work.cuh), whose warp has the least,
-// looks for work; the sender issues the copies of Kb and Qd, this one those of the rest, and sets the block's flag.
-inline constexpr int kIssuer = 160;
+// looks for work; the sender issues the copies of Kb and Qd, the issuer those of the rest. When they have ended, the
+// signaller sets the block's flag: it has sent for nothing, and a release waits for what its thread has sent for, too
+// (raw v, by the issuer).
+inline constexpr int kIssuer = 160, kSignaller = 224;
 
 // Two blocks come to every multiprocessor. Beside the state kernel those on the multiprocessors that are meant for it
 // end at once: the first ones, for their numbers go round the clusters of multiprocessors, which share a way to the L2.
 // Only two for each (Slab::left): beside other kernels more may come there, while the other multiprocessors are taken.
 __device__ __forceinline__ bool leaves_to_state(const Slab& slab) {
-  if (slab.state_blocks == 0) return false;
+  if (!slab.beside()) return false;
   auto* leaves = reinterpret_cast<uint32_t*>(own_shared() + kBeta);
   const unsigned states = slab.state_blocks;
   if (own_thread() == 0)
@@ -63,14 +65,14 @@ __global__ void __launch_bounds__(kThreads, 2)
   const auto works = [](unsigned i) -> Work& { return reinterpret_cast<Work*>(own_shared() + kWorks)[i]; };
   const auto start_boxes = [&](const Work& w) {
     if (in_boxes(w.path))
-      fetch_boxes(shared_address(own_shared()), a, maps, w, cache_policy(slab.ready), own_thread());
+      fetch_boxes(shared_address(own_shared()), a, maps, w, slab.beside(), own_thread());
     __syncwarp();
   };
   const auto start_rows = [&](const Work& w) {
     if (w.path == kByRows) fetch(own_shared(), a, w, own_thread());
   };
   // The block's writes have ended (bulk_wait_written: those of the issuer, and before await_end() those of the sender).
-  // Without the release, which waits for 1 to 2 us, others may see the flag and not yet all of the block.
+  // Without the release others may see the flag and not yet all of the block.
   const auto signal = [&](const Work& w) {
     if (w.count > 0) store_release(slab.ready + w.block, 1);
   };
@@ -86,10 +88,11 @@ __global__ void __launch_bounds__(kThreads, 2)
       barrier_init(address + kSquared, kThreads);
       barrier_init(address + kOperandsRead, kThreads);
       barrier_init(address + kScored, kThreads);
+      barrier_init(address + kWritten, 1);
       barrier_init_fence();
     }
     Shares& shares = *reinterpret_cast<Shares*>(own_shared() + kShares);
-    if (slab.state_blocks > 0) share_chunks(shares, a, slab, static_cast<int>(own_thread()));
+    if (slab.beside()) share_chunks(shares, a, slab, static_cast<int>(own_thread()));
     else if (own_thread() == 0) shares.heads = Divisor(a.heads);
     __syncwarp();
     // One claim after the other: a block that finds nothing behind its first one must not hold a second.
@@ -142,28 +145,35 @@ __global__ void __launch_bounds__(kThreads, 2)
       for (int i = 0; i < 4; ++i) to[i / 2][piece][i % 2] = x[i / 2][i % 2];
     };
     uint32_t used = 0;
-    if (thread == kIssuer && slab.ready) used = load_relaxed(slab.used());
-    convolve(taps, shared_address(shared) + kRawQ, [&](int piece, int pair, const TilePair& x) {
+    if (thread == kIssuer && slab.beside()) used = load_relaxed(slab.used());
+    const Place at(thread);
+    convolve(at, taps, shared_address(shared) + kRawQ, [&](int piece, int pair, const TilePair& x) {
       keep(q + 2 * pair, piece, x);
       for (int tile = 2 * pair; piece == 1 && tile < 2 * pair + 2; ++tile) add_squares<false>(squares, tile, q[tile]);
     });
     if (thread / 32 == kIssuer / 32) {
       bulk_wait_read<0>();  // W, U and A of the chunk before
       if (thread == kIssuer && in_boxes(path))
-        fetch_values(shared_address(shared), maps, work(), cache_policy(slab.ready));
+        fetch_values(shared_address(shared), maps, work(), slab.beside());
       __syncwarp();
     }
     if (const int token = own_token(); token >= 0)
       reinterpret_cast<float*>(shared + kBeta)[token] = token < work().count ? fast_sigmoid(load1(&logit)) : 0.f;
-    convolve(taps + kDim * kTaps * 4, shared_address(shared) + kRawK, [&](int piece, int pair, const TilePair& x) {
+    convolve<kRawK - kRawQ>(at, taps + kDim * kTaps * 4, shared_address(shared) + kRawQ,
+                            [&](int piece, int pair, const TilePair& x) {
       keep(k + 2 * pair, piece, x);
       for (int tile = 2 * pair; piece == 1 && tile < 2 * pair + 2; ++tile) add_squares<true>(squares, tile, k[tile]);
     });
-    if (slab.ready && thread / 32 == kIssuer / 32) {
-      bulk_wait_written();
-      if (thread == kIssuer) {
+    if (slab.beside()) {
+      if (thread / 32 == kIssuer / 32) {
+        bulk_wait_written();
+        if (thread == kIssuer) {
+          barrier_arrive(shared_address(shared) + kWritten);
+          await_state(slab, work().number, used, *reinterpret_cast<int*>(shared + kPatienceAt));
+        }
+      } else if (thread == kSignaller) {
+        barrier_wait(shared_address(shared) + kWritten, parity);
         signal(before());
-        await_state(slab, work().number, used, *reinterpret_cast<int*>(shared + kPatienceAt));
       }
       __syncwarp();
     }
@@ -178,7 +188,6 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     barrier_wait(shared_address(shared) + kValuesArrived, parity);  // also: every warp is through step 4
     {
-      const Place at(own_thread());
       float2* to = reinterpret_cast<float2*>(shared + kSquares) + at.warp * kSquaresPitch +
                    at.lane % 4 * kSquaresTile + at.row;
       to[0] = make_float2(squares[0], squares[1]), to[8] = make_float2(squares[2], squares[3]);
@@ -190,8 +199,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     barrier_arrive(shared_address(own_shared()) + kSquared);
     put_tile_decays(gates);
     {
-      const uint32_t values = shared_address(own_shared()) + Place(own_thread()).pairs();
-      convolve(own_shared() + kTapsAt + 2 * kDim * kTaps * 4, shared_address(own_shared()) + kRawV,
+      const Place at(own_thread());
+      const uint32_t values = shared_address(own_shared()) + at.pairs();
+      convolve(at, own_shared() + kTapsAt + 2 * kDim * kTaps * 4, shared_address(own_shared()) + kRawV,
                [&](int piece, int pair, const TilePair& x) {
                  store_tile((values ^ 16 * piece ^ 2 * pair * kExchange) + kValues, x);
                });
@@ -199,7 +209,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     barrier_wait(shared_address(own_shared()) + kSquared, parity);
     put_lengths(work().count);
     await_block();
-    if (!slab.ready) announce(maps, next(), own_thread());  // the L2 is for the blocks then
+    if (!slab.beside()) announce(maps, next(), own_thread());  // the L2 is for the blocks then
     __syncwarp();
 
     // ---- 2
@@ -249,14 +259,14 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (thread == kIssuer) {
         bulk_copy_out(block + kWeightedKeys, address + kRowsK, kBlockBytes - kWeightedKeys);
         bulk_commit();
-        if (slab.ready && before().count == 0)  // the state is waiting for its first blocks
+        if (slab.beside() && before().count == 0)  // the state is waiting for its first blocks
           bulk_wait_written(), signal(work());
       }
     }
   }
   if (own_thread() == kIssuer) {
     bulk_wait_written();
-    if (slab.ready) signal(before());
+    if (slab.beside()) signal(before());
   }
 #endif  // elsewhere prefill_supported() is false and nobody launches it
 }
@@ -276,7 +286,8 @@ bool reachable(const StepArguments& a, const Slab& slab) {
 
 cudaError_t launch_factors(const StepArguments& a, const Slab& slab, cudaStream_t stream) {
   const std::int64_t works = static_cast<std::int64_t>(slab.lines) * slab.chunks;
-  if (!reachable(a, slab) || (slab.state_blocks > 0 && !slab.claimed) || works > std::numeric_limits<int>::max() / 2)
+  if (!reachable(a, slab) || (slab.beside() && !(slab.claimed && slab.ready)) ||
+      works > std::numeric_limits<int>::max() / 2)
     return cudaErrorInvalidValue;
   InputMaps maps;
   const auto map = [&](HeadMap& to, const Rows& raw, int groups) {
@@ -286,7 +297,7 @@ cudaError_t launch_factors(const StepArguments& a, const Slab& slab, cudaStream_
                                   map(maps.z, a.z, kGroups)})
     if (error != cudaSuccess) return error;
   const std::int64_t most = 2 * std::max(1, multiprocessors()),
-                     blocks = slab.state_blocks > 0 ? most : std::min(works, most);
+                     blocks = slab.beside() ? most : std::min(works, most);
   return launch(factors_kernel, dim3(static_cast<unsigned>(blocks)), kThreads, kSharedBytes, stream, a, slab, maps);
 }
 

@@ -59,11 +59,11 @@ struct TapOperands {
   }
 };
 using TilePair = uint32_t[2][2];  // bf16 pairs of a piece's channels, [tile % 2][half]
-// Convolution and SiLU of the warp's channels: put(piece, pair of tiles, words). raw: the two panels of kRawRows raw
-// rows, where X(h, i) starts at row kRawPitch i + 8 h + 1 and X(h, -i) at kRawPitch (4 - i) + 8 h.
-template <class Put>
-__device__ __forceinline__ void convolve(const unsigned char* taps, uint32_t raw, Put put) {
-  const Place at(own_thread());
+// Convolution and SiLU of the warp's channels: put(piece, pair of tiles, words). At raw + kFurther: the two panels of
+// kRawRows raw rows, where X(h, i) starts at row kRawPitch i + 8 h + 1 and X(h, -i) at kRawPitch (4 - i) + 8 h.
+template <int kFurther = 0, class Put>
+__device__ __forceinline__ void convolve(const Place& at, const unsigned char* taps, uint32_t raw, Put put) {
+  static_assert(kFurther % 128 == 0);
   // A left operand is X(0, m), X(1, m), X(0, m + 2), X(1, m + 2), m = -3 to 1. Of it the lane gives row own + kRawPitch
   // m, and kRawRows - 1 more where its matrix is X(., -i).
   const uint32_t later = at.lane / 16, own = at.warp / 4 * kRawRows + 2 * kRawPitch * later + at.lane % 16 + 1,
@@ -71,7 +71,7 @@ __device__ __forceinline__ void convolve(const unsigned char* taps, uint32_t raw
   const auto place = [&](uint32_t row) { return raw + row * 128 + ((row ^ at.warp % 4 * 2) & 7) * 16; };
   const uint32_t address[4] = {place(own), place(wrapped - kRawPitch), place(wrapped - 2 * kRawPitch), place(own + 1)};
   const auto left = [&](int m, int piece) {  // -3 is 16 rows behind 0, and 1 behind own + 1: the same swizzle
-    return (address[m == 1 ? 3 : m % 3 == 0 ? 0 : -m] ^ 16 * piece) + (m == 1 || m == -3 ? 16 * 128 : 0);
+    return (address[m == 1 ? 3 : m % 3 == 0 ? 0 : -m] ^ 16 * piece) + (m == 1 || m == -3 ? 16 * 128 : 0) + kFurther;
   };
   uint32_t x[kTiles + 1][4];  // [m + 3], of a piece
   const auto multiply = [&](const TapOperands& operands, int piece, int pair, float (&sum)[2][4]) {

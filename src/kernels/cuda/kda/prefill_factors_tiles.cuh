@@ -59,7 +59,7 @@ __device__ __forceinline__ void multiply_half(unsigned char* shared, uint32_t ad
   wgmma_fence();
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
-    const uint64_t right = panel_descriptor(columns + k / 4 * kPitch + k % 4 * 32);
+    const uint64_t right = further(panel_descriptor(columns), k / 4 * kPitch + k % 4 * 32);
     if (k == 0) wgmma<0, 1, 0>(sums, left[k], right);
     else wgmma<1, 1, 0>(sums, left[k], right);
   }

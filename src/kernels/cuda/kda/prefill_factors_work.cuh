@@ -43,8 +43,8 @@ inline constexpr int kWorks = kBeta + kChunk * 4, kWorksBytes = 448;     // Work
 inline constexpr int kArrived = kWorks + kWorksBytes, kValuesArrived = kArrived + 8;  // barriers of the raw rows
 inline constexpr int kSquared = kValuesArrived + 8, kOperandsRead = kSquared + 8;      // of the squares; in step 3
 inline constexpr int kScored = kOperandsRead + 8;                                      // of step 3
-inline constexpr int kPatienceAt = kScored + 8, kPatience = 200;                       // looks for the state
-inline constexpr int kShares = kPatienceAt + 8;                                        // Shares
+inline constexpr int kWritten = kScored + 8, kPatienceAt = kWritten + 8, kPatience = 200;  // looks for the state
+inline constexpr int kShares = kPatienceAt + 16;                                       // Shares
 inline constexpr int kSharedBytes = (kShares + static_cast<int>(sizeof(Shares)) + 1023) / 1024 * 1024;
 // Until step 2, in the place of M: sums of squares of k and q over a warp's channels, float [kWarps][kSquaresPitch][2]
 // with a tile's tokens at kSquaresTile, and in that of L 1 / |k| and dim^-1/2 / |q|, float [kChunk][2], tile by tile.
@@ -124,7 +124,7 @@ __device__ __forceinline__ void find_work(Work& to, const Work& last, int number
   w.number = number, w.count = 0, w.path = kNone;
   while (last.count > 0) {
     LineChunk at;
-    if (slab.state_blocks > 0) {
+    if (slab.beside()) {
       const int step = shares.blocks.divide(w.number), block = w.number - step * slab.state_blocks,
                 end = shares.end(block), steps = end - shares.begin(block);
       if (step >= shares.each) break;
@@ -210,11 +210,12 @@ struct InputMaps {
   HeadMap q, k, v, z;
 };
 // The same by the copy engine, by the first lanes of three warps with little to do in step 3: what comes to the place
-// of Qd by the one that has seen it leave. policy: of the raw rows.
+// of Qd by the one that has seen it leave. streaming: of the raw rows (cache_policy).
 static_assert(kRawZ <= kQueriesOut);
 __device__ __forceinline__ void fetch_boxes(uint32_t address, const StepArguments& a, const InputMaps& maps,
-                                            const Work& w, uint64_t policy, unsigned thread) {
+                                            const Work& w, bool streaming, unsigned thread) {
   if (thread % 32 != 0) return;
+  const uint64_t policy = cache_policy(streaming);
   const uint32_t barrier = address + kArrived;
   const int head = w.head, token = w.token;
   const auto panels = [&](int to, int bytes, const HeadMap& map, int first) {
@@ -240,7 +241,8 @@ __device__ __forceinline__ void fetch_boxes(uint32_t address, const StepArgument
 }
 // Raw v of such a chunk, by one thread, when W of the chunk before has left.
 __device__ __forceinline__ void fetch_values(uint32_t address, const InputMaps& maps, const Work& w,
-                                             uint64_t policy) {
+                                             bool streaming) {
+  const uint64_t policy = cache_policy(streaming);
   const int head = w.head, token = w.token - kGroup;
   barrier_arrive_expect(address + kValuesArrived, kRawRows * kRowBytes);
   for (int panel = 0; panel < 2; ++panel)

@@ -77,7 +77,7 @@ struct StateMemory {
 
 template <class Visit>
 __device__ __forceinline__ void each_line(const StepArguments& a, const Slab& slab, const Split& split, Visit visit) {
-  const bool beside = slab.state_blocks > 0;
+  const bool beside = slab.beside();
   int segment = 0, left, line, end;  // chunks that are left; of the line the first one behind, 0 for all of it
   if (beside) {
     const Interval interval = *reinterpret_cast<const Interval*>(panel_bytes() + StateMemory::kIntervalAt);
@@ -119,11 +119,12 @@ __device__ __forceinline__ void feed_blocks(const StepArguments& a, const Slab& 
   each_line(a, slab, split, [&](const Line& line) {
     const int number = line.row * a.heads + line.head;
     const uint32_t* flags = slab.ready + slab.index(number, line.first);
-    int known = slab.ready ? 0 : line.chunks;  // chunks that are there
+    int known = slab.beside() ? 0 : line.chunks;  // chunks that are there
     for (int chunk = 0; chunk < line.chunks; ++chunk, ++n) {
       while (known <= chunk) {
         const bool there = known + lane < line.chunks && load_acquire(flags + known + lane) != 0;
         known += find_first_bit(~ballot(there));
+        __syncwarp();  // what a lane has seen holds for the one that copies
         async_proxy_fence_global();
       }
       if (lane == 0) {
@@ -141,7 +142,7 @@ __device__ __forceinline__ void feed_blocks(const StepArguments& a, const Slab& 
         copy(kScores, kBlockBytes - kScores, rest);
       }
       __syncwarp();
-      if (slab.ready && chunk >= 2) {  // the state has read the block before the last one
+      if (slab.beside() && chunk >= 2) {  // the state has read the block before the last one
         unsigned char* read = slab.block(number, line.first + chunk - 2);
         for (int i = lane * kCacheLine; i < kBlockBytes; i += 32 * kCacheLine) discard_line(read + i);
       }

@@ -24,6 +24,7 @@ struct Divisor {
 struct alignas(16) Shares {
   static constexpr int kRows = 32;
   int all, each;  // chunks of the slab; of a state block
+  int first_row;  // of the slab
   Divisor blocks, heads, chunks[kRows];
   int ends[kRows];
   __device__ __forceinline__ int begin(int block) const { return min(block * each, all); }
@@ -54,6 +55,7 @@ __device__ __forceinline__ void share_chunks(Shares& shares, const StepArguments
   }
   if (lane == 0) {
     shares.all = all, shares.each = max(longest, (all + slab.state_blocks - 1) / max(1, slab.state_blocks));
+    shares.first_row = first;
     shares.heads = Divisor(a.heads), shares.blocks = Divisor(slab.state_blocks);
   }
   __syncwarp();
@@ -65,7 +67,7 @@ struct LineChunk {
 // The chunk that a state block works on in a step, 0 to left - 1, with the interval [end - left, end); a whole warp.
 __device__ __forceinline__ LineChunk find_step(const Shares& shares, const StepArguments& a, const Slab& slab, int end,
                                                int left, int step, int lane) {
-  const int first_row = slab.first_line / a.heads;
+  const int first_row = shares.first_row;
   const auto chunks_of = [&](int i) {
     return i < Shares::kRows ? shares.chunks[i] : Divisor(share_of(a, slab, first_row + i).chunks);
   };

@@ -80,7 +80,7 @@ namespace {
     wgmma_wait<1>();  // costs nothing; without it ptxas waits for the product before o is touched
     if (n > begin) put_output(n - 1);
     barrier_wait(at.rest_full(n), at.filled(n));
-    if (slab.ready && threadIdx.x == 0) atomicAdd(slab.used(), 1u);
+    if (slab.beside() && threadIdx.x == 0) atomicAdd(slab.used(), 1u);
     wgmma_fence();
     project<0, 1>(o, left, block + kDecayedQueries);
     wgmma_commit();
@@ -133,13 +133,13 @@ __global__ void __launch_bounds__(kAllThreads, 1)
     state_kernel(const __grid_constant__ StepArguments a, const __grid_constant__ Slab slab,
                  const __grid_constant__ Split split) {
 #if defined(K3_CUDA_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  if (slab.state_blocks == 0) await_previous_kernel();
+  if (!slab.beside()) await_previous_kernel();
   release_next_kernel();
   const StateMemory at{panel_base()};
   if (threadIdx.x < 32) {
     const int lane = static_cast<int>(threadIdx.x), block = static_cast<int>(blockIdx.x);
     Interval interval{};
-    if (slab.state_blocks > 0) {
+    if (slab.beside()) {
       Shares& shares = *reinterpret_cast<Shares*>(panel_bytes() + StateMemory::kSharesAt);
       share_chunks(shares, a, slab, lane);
       interval.chunks = shares.end(block) - shares.begin(block);
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kAllThreads, 1)
       n += line.chunks;
     });
   }
-  if (slab.state_blocks > 0) await_previous_kernel();  // "ended" stays transitive along the stream
+  if (slab.beside()) await_previous_kernel();  // "ended" stays transitive along the stream
 #endif  // elsewhere prefill_supported() is false and nobody launches it
 }
 
@@ -182,8 +182,8 @@ __global__ void __launch_bounds__(kAllThreads, 1)
 
 cudaError_t launch_state(const StepArguments& a, const Slab& slab, const Split& split, cudaStream_t stream) {
   const int lines = slab.lines * split.segments;
-  if (slab.state_blocks > 0 && (split.segments > 1 || !slab.ready)) return cudaErrorInvalidValue;
-  const int blocks = slab.state_blocks > 0 ? slab.state_blocks : lines;
+  if (slab.beside() && (split.segments > 1 || !slab.ready)) return cudaErrorInvalidValue;
+  const int blocks = slab.beside() ? slab.state_blocks : lines;
   return launch_chained(state_kernel, dim3(blocks), kAllThreads, StateMemory::kBytes, stream, a, slab, split);
 }
 

@@ -2,6 +2,7 @@
 // value columns of dim / 8 keys, dim / 4 neighbouring threads hold a whole key: at dim 128 a load of a
 // warp is the 512 contiguous bytes of one key. Everything a row needs is asked for before the first value is used.
 // Sums over the keys (order: step_row.cuh): within a thread, then over the eight groups of keys through shared memory.
+#include "kernels/cuda/common/cache_hints.cuh"
 #include "kernels/cuda/common/chained_launch.cuh"
 #include "kernels/cuda/kda/dispatch.h"
 #include "kernels/cuda/kda/step_stream.cuh"

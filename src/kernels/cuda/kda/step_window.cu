@@ -7,6 +7,7 @@
 // halves of the keys meet. The small loads, which everything waits for first, go in front of the state's, and both are
 // asked into the L2 by a block that comes before. Committed tokens precede the drafts' preparation, during which the
 // state is on its way back.
+#include "kernels/cuda/common/cache_hints.cuh"
 #include "kernels/cuda/common/chained_launch.cuh"
 #include "kernels/cuda/kda/dispatch.h"
 #include "kernels/cuda/kda/step_drafts.cuh"
