@@ -4,9 +4,9 @@
 //   2 operands relative to the middle of 32 tokens                         (prefill_factors_channels.cuh)
 //   3 A and M; T_II = (I + L_II)^-1 of the four diagonal tiles of 16 tokens     L = diag(beta) M; Kb and Qd leave
 //   4 W and U by block substitution, X_I = T_II diag(beta_I) (B_I - sum_J M_IJ X_J)    (prefill_factors_tiles.cuh)
-// In step 3, under the inverses, the copy engine is sent for the raw rows of the next chunk, the L2 was asked for them
-// in step 2, and the chunk after it is looked for; raw v follows when W of the chunk before has left its place. All of
-// a block of operands leaves by bulk copies.
+// In step 1 the next chunk is looked for, no earlier: the state waits for the oldest number taken and not ready yet.
+// In step 2 the L2 is asked for its raw rows and in step 3, under the inverses, the copy engine sent for them; raw v
+// follows when W of the chunk before has left its place. All of a block of operands leaves by bulk copies.
 // Beside the state kernel the blocks leave whole multiprocessors to it. The flag of a block of operands (Slab::ready)
 // is set behind its writes, in step 1 of the chunk after it, and the L2 is for the operands: it is not asked for raw
 // rows, and those that come give way first.
@@ -28,10 +28,9 @@ namespace k3::cuda::kda::prefill_detail {
 namespace {
 using namespace factors;
 
-// Threads of warps with little to do in step 3. The finder (in prefill_factors_work.cuh), whose warp has the least,
-// looks for work; the sender issues the copies of Kb and Qd, the issuer those of the rest. When they have ended, the
-// signaller sets the block's flag: it has sent for nothing, and a release waits for what its thread has sent for, too
-// (raw v, by the issuer).
+// First threads of warps. The finder's warp looks for work; the sender issues the copies of Kb and Qd, the issuer those
+// of the rest. When they have ended, the signaller sets the block's flag: it has sent for nothing, and a release waits
+// for what its thread has sent for, too (raw v, by the issuer).
 inline constexpr int kIssuer = 160, kSignaller = 224;
 
 // Two blocks come to every multiprocessor. Beside the state kernel those on the multiprocessors that are meant for it
@@ -76,6 +75,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   const auto signal = [&](const Work& w) {
     if (w.count > 0) store_release(slab.ready + w.block, 1);
   };
+  Shares& shares = *reinterpret_cast<Shares*>(own_shared() + kShares);
+  const auto find = [&](Work& to, const Work& last) {  // by a warp
+    const uint32_t claimed = own_thread() % 32 == 0 ? claim(slab) : 0;
+    find_work(to, last, next_number(last, claimed, slab), a, slab, shares);
+  };
   if (own_thread() < 32) {
     if (own_thread() == 0) {
       const uint32_t address = shared_address(own_shared());
@@ -91,17 +95,11 @@ __global__ void __launch_bounds__(kThreads, 2)
       barrier_init(address + kWritten, 1);
       barrier_init_fence();
     }
-    Shares& shares = *reinterpret_cast<Shares*>(own_shared() + kShares);
     if (slab.beside()) share_chunks(shares, a, slab, static_cast<int>(own_thread()));
     else if (own_thread() == 0) shares.heads = Divisor(a.heads);
     __syncwarp();
-    // One claim after the other: a block that finds nothing behind its first one must not hold a second.
-    const auto find = [&](Work& to, const Work& last) {
-      find_work(to, last, next_number(last, own_thread() == 0 ? claim(slab) : 0, slab), a, slab, shares);
-    };
     find(works(0), works(kRing - 1));
     if (own_thread() == 0) works(kRing - 1).count = 0;
-    find(works(1), works(0));
   }
   // The last threads make beta, of a token each. Its logit comes a chunk ahead: it takes as long as a convolution.
   __nv_bfloat16 logit{};
@@ -118,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const auto before = [&]() -> const Work& { return works((turn + kRing - 1) % kRing); };
   for (; works(turn).count > 0; turn = (turn + 1) % kRing) {
     const auto work = [&]() -> const Work& { return works(turn); };
-    const auto next = [&]() -> const Work& { return works((turn + 1) % kRing); };
+    const auto next = [&]() -> Work& { return works((turn + 1) % kRing); };
     const int path = work().path;
     const unsigned parity = turn % 2;  // of the phases of this chunk
     unsigned char* shared = own_shared();
@@ -157,6 +155,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         fetch_values(shared_address(shared), maps, work(), slab.beside());
       __syncwarp();
     }
+    if (thread / 32 == kFinder / 32) find(next(), work());
     if (const int token = own_token(); token >= 0)
       reinterpret_cast<float*>(shared + kBeta)[token] = token < work().count ? fast_sigmoid(load1(&logit)) : 0.f;
     convolve<kRawK - kRawQ>(at, taps + kDim * kTaps * 4, shared_address(shared) + kRawQ,
@@ -220,8 +219,6 @@ __global__ void __launch_bounds__(kThreads, 2)
     // ---- 3
     unsigned char* operands = own_shared();
     const uint32_t address = shared_address(operands);
-    uint32_t claimed = 0;
-    if (own_thread() == kFinder) claimed = claim(slab);
     if (own_thread() == kSender) {
       unsigned char* block = slab.block(work().block);
       bulk_copy_out(block + kRestoredKeys, address + kRestoredOut, 2 * kPanel);
@@ -233,9 +230,6 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (const int warp = static_cast<int>(own_thread() / 32); warp < kWarps / 2) {
       multiply_half<0>(operands, address, parity);
       if (warp < 2) await_pair(warp), invert_diagonals(operands, warp);
-      if (warp == kFinder / 32)
-        find_work(works((turn + 2) % kRing), next(), next_number(next(), claimed, slab), a, slab,
-                  *reinterpret_cast<const Shares*>(own_shared() + kShares));
       if (warp == kSender / 32) bulk_wait_read<0>();  // Qd
     } else {
       multiply_half<1>(operands, address, parity);

@@ -10,7 +10,7 @@
 namespace k3::cuda::kda::prefill_detail::factors {
 
 inline constexpr int kThreads = 256, kWarps = kThreads / 32, kTile = 16, kTiles = kChunk / kTile, kTaps = 4;
-inline constexpr int kFinder = 64, kSender = 96;      // threads, see prefill_factors.cu
+inline constexpr int kFinder = 32, kSender = 96;      // threads, see prefill_factors.cu
 inline constexpr int kRing = 4;                      // works a block remembers
 inline constexpr int kRowBytes = kDim * 2;           // of a raw row
 // Raw rows lie in two panels of 64 channels, one behind the other, swizzled by the address (tensor_copy.cuh): tokens
