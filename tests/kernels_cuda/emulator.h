@@ -1,4 +1,5 @@
-// CUDA blocks on a CPU, for tests only: every thread of a block is a fiber, blocks run one after another. Meant to
+// CUDA blocks on a CPU, for tests only: every thread of a block is a fiber, blocks run one after another, but for the
+// two of a cluster, which take turns. Meant to
 // find errors, not to be quick: shared memory starts as NaN, fibers run in ascending or descending order, and
 // asynchronous copies land either at once or only
 // when waited for. Gives the names of kernels/cuda/common/device.cuh their meaning when K3_CUDA_EMULATOR is defined.
@@ -43,7 +44,7 @@ struct Fiber {
   ucontext_t context;
   std::unique_ptr<char[]> stack;
   bool done = false;
-  int block_generation = 0, warp_generation = 0, group_generation = 0;  // barriers passed
+  int block_generation = 0, warp_generation = 0, group_generation = 0, pair_generation = 0;  // barriers passed
   std::vector<std::vector<Copy>> groups;                                // committed, not yet landed
   std::vector<Copy> open, bulk;                                         // of the group that is not committed
   std::vector<std::vector<Copy>> bulk_groups;                           // bulk copies out, committed, not yet landed
@@ -76,10 +77,13 @@ struct Block {
   std::vector<Warp> warps;
   int arrived = 0, generation = 0, current = 0;
   std::vector<unsigned char> shared;
-  ucontext_t scheduler;
-  std::function<void()> body;
+  dim3 index;
+  Block* peer = nullptr;  // the other one of a cluster of two
+  int pair_arrived = 0, pair_passed = 0;
 };
 inline Block* block = nullptr;
+inline ucontext_t scheduler;
+inline std::function<void()> body;
 inline dim3 block_index, grid_size, block_size;
 struct ThreadIndex {
   struct X {
@@ -88,7 +92,7 @@ struct ThreadIndex {
 };
 inline ThreadIndex thread_index;
 
-inline void yield() { swapcontext(&block->fibers[block->current].context, &block->scheduler); }
+inline void yield() { swapcontext(&block->fibers[block->current].context, &scheduler); }
 inline void block_barrier() {
   Fiber& fiber = block->fibers[block->current];
   const int mine = fiber.block_generation++;
@@ -97,6 +101,13 @@ inline void block_barrier() {
     ++block->generation;
   }
   while (block->generation == mine) yield();
+}
+// All threads of both blocks of a cluster.
+inline void pair_barrier() {
+  Block& own = *block;
+  const int threads = static_cast<int>(own.fibers.size()), mine = ++own.fibers[own.current].pair_generation;
+  ++own.pair_arrived;
+  while (own.pair_arrived < mine * threads || own.peer->pair_arrived < mine * threads) yield();
 }
 inline void warp_barrier() {
   Fiber& fiber = block->fibers[block->current];
@@ -111,33 +122,39 @@ inline void warp_barrier() {
 inline void land(const Copy& copy) { std::memcpy(copy.to, copy.from, copy.bytes); }
 
 inline void enter() {
-  block->body();
+  body();
   block->fibers[block->current].done = true;
-  swapcontext(&block->fibers[block->current].context, &block->scheduler);
+  yield();
 }
-inline void run_block(int threads, size_t shared_bytes, std::function<void()> body) {
+// One block, or the two of a cluster: `index` and its neighbour.
+inline void run_blocks(int count, dim3 index, int threads, size_t shared_bytes) {
   constexpr size_t kStack = 128 * 1024;
-  Block here;
-  block = &here;
-  here.fibers.resize(threads);
-  here.warps.resize((threads + 31) / 32);
-  here.groups.resize((threads + 127) / 128);
-  here.shared.assign(shared_bytes + 1024, 0xff);
-  here.body = std::move(body);
-  for (Fiber& fiber : here.fibers) {
-    fiber.stack.reset(new char[kStack]);
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStack;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, enter, 0);
+  std::vector<Block> blocks(count);
+  for (Block& here : blocks) {
+    here.index = dim3(index.x++, index.y, index.z);
+    here.peer = count == 2 ? &blocks[&here == &blocks[0] ? 1 : 0] : nullptr;
+    here.fibers.resize(threads);
+    here.warps.resize((threads + 31) / 32);
+    here.groups.resize((threads + 127) / 128);
+    here.shared.assign(shared_bytes + 1024, 0xff);
+    for (Fiber& fiber : here.fibers) {
+      fiber.stack.reset(new char[kStack]);
+      getcontext(&fiber.context);
+      fiber.context.uc_stack.ss_sp = fiber.stack.get();
+      fiber.context.uc_stack.ss_size = kStack;
+      fiber.context.uc_link = nullptr;
+      makecontext(&fiber.context, enter, 0);
+    }
   }
   for (bool left = true; left;) {
     left = false;
-    for (int i = 0; i < threads; ++i) {
-      here.current = options.descending ? threads - 1 - i : i;
-      if (here.fibers[here.current].done) continue;
-      swapcontext(&here.scheduler, &here.fibers[here.current].context);
+    for (int i = 0; i < count * threads; ++i) {
+      const int number = options.descending ? count * threads - 1 - i : i;
+      block = &blocks[number / threads];
+      block->current = number % threads;
+      if (block->fibers[block->current].done) continue;
+      block_index = block->index;
+      swapcontext(&scheduler, &block->fibers[block->current].context);
       left = true;
     }
   }
@@ -294,17 +311,16 @@ T* shared_memory() {
   return reinterpret_cast<T*>((address + 1023) / 1024 * 1024);
 }
 
-template <class... Parameters, class... Arguments>
+template <int kCluster = 1, class... Parameters, class... Arguments>
 cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, cudaStream_t,
                    Arguments&&... arguments) {
   const std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
   emulator::grid_size = grid;
+  emulator::body = [&] { std::apply(kernel, values); };
   for (unsigned z = 0; z < grid.z; ++z)
     for (unsigned y = 0; y < grid.y; ++y)
-      for (unsigned x = 0; x < grid.x; ++x) {
-        emulator::block_index = dim3(x, y, z);
-        emulator::run_block(threads, shared_bytes, [&] { std::apply(kernel, values); });
-      }
+      for (unsigned x = 0; x < grid.x; x += kCluster)
+        emulator::run_blocks(kCluster, dim3(x, y, z), threads, shared_bytes);
   return cudaSuccess;
 }
 

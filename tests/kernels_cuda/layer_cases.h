@@ -121,13 +121,15 @@ inline bool check_layer_prefill(const StepCase& c, const Inputs& in, const Expec
   const int longest = *std::max_element(c.lengths.begin(), c.lengths.end()), rows = static_cast<int>(c.lengths.size());
   bool good = true;
   for (const kda::PrefillOptions& options : {kda::PrefillOptions{.segments = 1}, kda::PrefillOptions{.segments = 3},
-                                             kda::PrefillOptions{.state_blocks = 3}}) {
+                                             kda::PrefillOptions{.state_blocks = 3},
+                                             kda::PrefillOptions{.state_blocks = 2, .ranks = 2}}) {
     Device device(c, in);
     Buffer workspace(kda::prefill_workspace_bytes(longest, rows, c.heads, options));
     REQUIRE_CUDA(kda::prefill(device.a, longest, workspace.data(), nullptr, options));
     synchronize();
     if (std::getenv("K3_VERBOSE"))
-      std::printf("    prefill, %d segments, %d state blocks\n", options.segments, options.state_blocks);
+      std::printf("    prefill, %d segments, %d state blocks of %d\n", options.segments, options.state_blocks,
+                  options.ranks);
     good = check_call(device, in, want, limits.prefill_y, limits.prefill_state) && good;
   }
   return good;

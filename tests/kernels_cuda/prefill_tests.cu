@@ -150,12 +150,13 @@ bool prefill_case(const StepCase& c, std::int64_t slab_bytes) {
   bool good = run({slab_bytes}).good && whole.good;
   const std::int64_t chunks = (*std::max_element(c.lengths.begin(), c.lengths.end()) + 63) / 64;
   const std::vector<kda::PrefillOptions> both = {
-      {slab_bytes, 0, 1}, {slab_bytes, 0, 3}, {2 * chunks * detail::kBlockStride, 0, 2}};
+      {slab_bytes, 0, 1}, {slab_bytes, 0, 3}, {2 * chunks * detail::kBlockStride, 0, 2},
+      {slab_bytes, 0, 1, 2}, {slab_bytes, 0, 3, 2}};
   for (const kda::PrefillOptions& options : both) {
     const Outcome overlapped = run(options);
     good = overlapped.good && good;
     if (same(overlapped.y, whole.y) && same(overlapped.state, whole.state)) continue;
-    std::printf("    FAIL %d state blocks change the result\n", options.state_blocks);
+    std::printf("    FAIL %d state blocks of %d change the result\n", options.state_blocks, options.ranks);
     good = false;
   }
   return good;
@@ -252,16 +253,18 @@ bool graph_case(const StepCase& c, const kda::PrefillOptions& options) {
 
 bool planner_case() {
   struct Line {
-    int chunks, rows, heads, state_blocks, segments;
+    int chunks, rows, heads, state_blocks, segments, ranks = 1;
   };
   bool good = true;
   for (const Line& want :
-       {Line{1, 1, 1, 1, 1}, Line{128, 1, 1, 0, 26}, Line{128, 1, 12, 0, 11}, Line{128, 1, 32, 32, 1},
-        Line{128, 1, 96, 36, 1}, Line{128, 4, 96, 36, 1}, Line{2, 64, 96, 0, 1}}) {
+       {Line{1, 1, 1, 1, 1}, Line{128, 1, 1, 0, 26}, Line{128, 1, 12, 0, 11}, Line{32, 1, 12, 12, 1, 2},
+        Line{128, 1, 24, 24, 1, 2}, Line{128, 1, 32, 32, 1}, Line{128, 1, 96, 36, 1}, Line{128, 4, 96, 36, 1},
+        Line{2, 64, 96, 0, 1}}) {
     const detail::Plan got = detail::plan_prefill(want.chunks, want.rows, want.heads, 132);
-    if (got.segments == want.segments && got.state_blocks == want.state_blocks) continue;
-    std::printf("    FAIL %d chunks, %d rows, %d heads: %d state blocks, %d segments\n", want.chunks, want.rows,
-                want.heads, got.state_blocks, got.segments);
+    if (got.segments == want.segments && got.state_blocks == want.state_blocks && got.ranks == want.ranks)
+      continue;
+    std::printf("    FAIL %d chunks, %d rows, %d heads: %d state blocks of %d, %d segments\n", want.chunks, want.rows,
+                want.heads, got.state_blocks, got.ranks, got.segments);
     good = false;
   }
   return good;
@@ -318,6 +321,7 @@ void add_prefill_tests(std::vector<Test>& all) {
   const StepCase graph{"graph", 2, 128, 2, Type::bf16, {1500, 200}, {1, 0}, {}};
   all.push_back({"prefill-split-graph", false, [=] { return graph_case(graph, {.segments = 6}); }});
   all.push_back({"prefill-graph", false, [=] { return graph_case(graph, {.state_blocks = 3}); }});
+  all.push_back({"prefill-graph-ranks", false, [=] { return graph_case(graph, {.state_blocks = 2, .ranks = 2}); }});
   split({"packed", 2, 128, 6, Type::bf16, {1500, 64, 700, 0, 1, 129}, {5, 4, 3, 2, 1, 0}, {}}, Memory::longest, 6,
         false);
 }

@@ -12,10 +12,10 @@ namespace k3::cuda {
 #ifdef K3_CUDA_EMULATOR
 inline void release_next_kernel() {}
 inline void await_previous_kernel() {}
-template <class... Parameters, class... Arguments>
+template <int kCluster = 1, class... Parameters, class... Arguments>
 cudaError_t launch_chained(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes,
                            cudaStream_t stream, Arguments&&... arguments) {
-  return launch(kernel, grid, threads, shared_bytes, stream, arguments...);
+  return launch<kCluster>(kernel, grid, threads, shared_bytes, stream, arguments...);
 }
 #else
 // Before sm_90 kernels of a stream do not overlap, and both do nothing.
@@ -30,8 +30,9 @@ __device__ __forceinline__ void await_previous_kernel() {
 #endif
 }
 
-// launch() of device.cuh with a start that may overlap the end of the stream's previous kernel.
-template <class... Parameters, class... Arguments>
+// launch() of device.cuh with a start that may overlap the end of the stream's previous kernel; kCluster: neighbouring
+// blocks that run together (sm_90).
+template <int kCluster = 1, class... Parameters, class... Arguments>
 cudaError_t launch_chained(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes,
                            cudaStream_t stream, Arguments&&... arguments) {
   if (shared_bytes > 48 * 1024) {
@@ -45,12 +46,14 @@ cudaError_t launch_chained(void (*kernel)(Parameters...), dim3 grid, int threads
   if (const cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
       error != cudaSuccess)
     return error;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {kCluster, 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = grid, config.blockDim = dim3(threads), config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream, config.attrs = &attribute, config.numAttrs = major >= 9;
+  config.stream = stream, config.attrs = attributes, config.numAttrs = major >= 9 ? (kCluster > 1 ? 2 : 1) : 0;
   return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 }
 #endif

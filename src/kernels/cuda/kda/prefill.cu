@@ -35,7 +35,7 @@ Slabs cut(std::int64_t longest, int rows, int heads, const PrefillOptions& optio
     return (all + slabs - 1) / slabs;
   };
   const auto plan_for = [&](std::int64_t each) {
-    prefill_detail::Plan plan{options.state_blocks, std::max(options.segments, 1)};
+    prefill_detail::Plan plan{options.state_blocks, std::max(options.segments, 1), options.ranks};
     if (options.segments == 0 && options.state_blocks == 0)
       plan = prefill_detail::plan_prefill(each, rows, heads, multiprocessors());
     plan.segments = static_cast<int>(std::min<std::int64_t>(plan.segments, each));
@@ -79,7 +79,8 @@ cudaError_t prefill(const StepArguments& a, std::int64_t longest, void* workspac
                     const PrefillOptions& options) {
   if (a.rows < 0 || a.rows > 65535 || a.heads <= 0 || a.commit || !prefill_supported(a) || longest < 0 ||
       options.segments < 0 || options.segments > prefill_detail::kMostSegments || options.state_blocks < 0 ||
-      (options.segments > 0 && options.state_blocks > 0))
+      (options.segments > 0 && options.state_blocks > 0) || options.ranks < 1 || options.ranks > Slab::kMostRanks ||
+      (options.ranks > 1 && options.state_blocks == 0))
     return cudaErrorInvalidValue;
   if (a.rows == 0 || longest == 0) return cudaSuccess;
   for (const Rows* rows : {&a.q, &a.k, &a.v, &a.z, &a.gate})
@@ -110,7 +111,8 @@ cudaError_t prefill(const StepArguments& a, std::int64_t longest, void* workspac
                       blocks,
                       slabs.plan.state_blocks,
                       slabs.plan.state_blocks > 0 ? flags + Slab::counters(slabs.plan.state_blocks) : nullptr,
-                      slabs.flag_bytes ? flags : nullptr};
+                      slabs.flag_bytes ? flags : nullptr,
+                      slabs.plan.ranks};
       cudaError_t error = slab.claimed ? clear_async(flags, slabs.flag_bytes, stream) : cudaSuccess;
       if (error == cudaSuccess) error = prefill_detail::launch_factors(a, slab, stream);
       if (error == cudaSuccess) error = prefill_detail::launch_split(a, slab, split, stream);

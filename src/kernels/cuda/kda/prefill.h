@@ -4,7 +4,8 @@
 //   factors  per chunk and head: convolution, norms, gate, then A, T = (I + L)^-1, W = T (beta k e^G), U = T (beta v),
 //            the decayed operands
 //   state    per row and head, chunk by chunk, R = U - W S, O = Qd S + A R, S <- e^(G_C) S + Kb^T R: two warpgroups
-//            with 64 value columns each, the state in tensor core registers; other warps make the output of O
+//            with 64 value columns each, the state in tensor core registers; other warps make the output of O. With few
+//            heads each warpgroup on a multiprocessor of its own
 // Both can run at the same time, each on its own multiprocessors: the factors come in the order in which the state uses
 // them, a flag a block says that it is there, and the state reads most of it from the L2. Or they run one after the
 // other, with few heads the chunks of a row in segments at the same time (prefill_split.h). prefill_plan.h chooses.
@@ -33,6 +34,7 @@ struct PrefillOptions {
   std::int64_t slab_bytes = std::int64_t{1536} << 20;  // blocks between the two kernels at a time
   int segments = 0;      // one kernel after the other, the longest row of a slab in that many segments
   int state_blocks = 0;  // both at the same time, this many blocks for the state; neither: as planned for the device
+  int ranks = 1;         // multiprocessors of each of these: 2 share its value columns
 };
 // longest: tokens of the longest row, or an upper bound known to the host. The workspace is about as large as a slab
 // (never less than one chunk of every row and head).

@@ -43,13 +43,14 @@ struct Slab {
   int state_blocks = 0;         // 0: the state kernel follows the factor kernel; then no flags
   uint32_t* ready = nullptr;    // [lines, chunks], zero at the start, 1 once the block is there
   uint32_t* claimed = nullptr;  // [counters(state_blocks)], zero at the start: the numbers of work taken; behind it
+  int ranks = 1;  // multiprocessors of a state block: 2 share the 128 value columns (state_kernel in prefill_state.cu)
   __host__ __device__ __forceinline__ bool beside() const { return state_blocks > 0; }  // both at the same time
   __device__ __forceinline__ uint32_t* used() const { return claimed + 1; }  // the blocks that the state has read
   __device__ __forceinline__ uint32_t* left() const { return claimed + 2; }  // blocks of the factor kernel that left
-  // Of a state block: its threads that have stored what it hands to the next one.
+  // Of a rank of a state block: its threads that have stored what it hands to that of the next one.
   __device__ __forceinline__ uint32_t* handed(int block) const { return claimed + kCommon + block; }
-  static constexpr int kCommon = 3;  // claimed, used, left
-  __host__ __device__ static constexpr int counters(int state_blocks) { return kCommon + state_blocks; }
+  static constexpr int kCommon = 3, kMostRanks = 2;  // claimed, used, left
+  __host__ __device__ static constexpr int counters(int state_blocks) { return kCommon + kMostRanks * state_blocks; }
   __device__ __forceinline__ int ahead() const { return 9 * (state_blocks > 32 ? state_blocks : 32); }
   __device__ __forceinline__ std::int64_t index(int line, int chunk) const {
     return static_cast<std::int64_t>(line - first_line) * chunks + chunk;

@@ -39,7 +39,7 @@ inline constexpr int kIssuer = 160, kSignaller = 224;
 __device__ __forceinline__ bool leaves_to_state(const Slab& slab) {
   if (!slab.beside()) return false;
   auto* leaves = reinterpret_cast<uint32_t*>(own_shared() + kBeta);
-  const unsigned states = slab.state_blocks;
+  const unsigned states = slab.state_blocks * slab.ranks;
   if (own_thread() == 0)
     *leaves = blockIdx.x > 0 && multiprocessor() < states && atomicAdd(slab.left(), 1u) < 2 * states;
   await_block();

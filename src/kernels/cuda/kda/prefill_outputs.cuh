@@ -4,7 +4,7 @@
 // Shared memory: two stages of operands, in two parts that come and go by themselves (W and U are used a product
 // earlier than the rest and are free earlier: each part is on its way for about 1.5 chunks), three places for O of a
 // chunk (bf16, [token][value] in panels) and the sums of its squares, and a place of gates for every output warp.
-// Bytes through shared memory a chunk: operands in 72 KB, read by the products of two warpgroups 112 KB, U 16 KB, O in
+// Bytes through shared memory a chunk (with one rank): operands in 72 KB, read by the products of two warpgroups 112 KB, U 16 KB, O in
 // and out 32 KB, gates in and out 32 KB: 2100 clocks of 128 bytes, beside 1792 of the tensor core.
 #pragma once
 
@@ -14,12 +14,11 @@
 
 namespace k3::cuda::kda::prefill_detail {
 
-// Warps: two warpgroups of the state, one warp that feeds, seven that make the output. A unit of output is 16 tokens of
+// Warps: the warpgroups of the state, one warp that feeds, seven that make the output. A unit of output is 16 tokens of
 // a chunk, for one warp.
-inline constexpr int kStateThreads = 256, kAllThreads = 512, kOutputWarps = (kAllThreads - kStateThreads) / 32 - 1;
-inline constexpr int kUnit = 16, kUnits = kChunk / kUnit;
-// A round of a warp is two tokens; kGateRounds rounds of gates are on their way.
-inline constexpr int kRounds = kUnit / 2, kGateRounds = 4, kRoundBytes = 2 * kDim * 2;
+inline constexpr int kOutputWarps = 7, kUnit = 16, kUnits = kChunk / kUnit;
+// A round of a warp is 256 values; kGateRounds rounds of gates are on their way.
+inline constexpr int kGateRounds = 4, kRoundBytes = 256 * 2;
 
 // Chunks of a row and head that a block walks.
 struct Line {
@@ -33,23 +32,34 @@ struct Line {
 struct Interval {
   int chunks, line, chunk;
 };
+// A state block of one multiprocessor, or one of the two ranks that share its value columns: sizes, and what lies where
+// in shared memory.
+template <int kRanks>
 struct StateMemory {
-  static constexpr int kStages = 2, kOutputs = 3, kGateBytes = kGateRounds * kRoundBytes;
+  static constexpr int kValues = kDim / kRanks, kStateThreads = 2 * kValues,
+                       kThreads = kStateThreads + 32 * (1 + kOutputWarps);
+  static constexpr int kRoundTokens = 256 / kValues, kRounds = kUnit / kRoundTokens;
+  static constexpr int kStages = 2, kOutputs = 3, kGateBytes = kGateRounds * kRoundBytes,
+                       kOutputBytes = 2 * kPanel / kRanks;
+  // Sums of squares, of all ranks: a rank's may come before the other has read those of kOutputs chunks before, but not
+  // before those of twice as many (run_line).
+  static constexpr int kSquares = kOutputs * kRanks, kSquareRows = kDim / 16;
   static constexpr int kSquarePitch = (kChunk + 4) * 4;  // of a warp's sums: no bank conflicts
-  static constexpr int kOutputAt = kStages * kBlockStride, kGatesAt = kOutputAt + kOutputs * 2 * kPanel,
+  static constexpr int kOutputAt = kStages * kBlockStride, kGatesAt = kOutputAt + kOutputs * kOutputBytes,
                        kSquaresAt = kGatesAt + kOutputWarps * kGateBytes,
-                       kBarriers = kSquaresAt + kOutputs * kStateThreads / 32 * kSquarePitch,
+                       kBarriers = kSquaresAt + kSquares * kSquareRows * kSquarePitch,
                        kIntervalAt = kBarriers + 8 * (4 * kStages + 2 * kOutputs), kSharesAt = kIntervalAt + 16,
                        kBytes = kSharesAt + sizeof(Shares) + 1024;
   static_assert(kBytes <= 227 * 1024 && kIntervalAt % 16 == 0 && kSharesAt % alignof(Shares) == 0);
 
   uint32_t base;  // in shared space
   __device__ __forceinline__ uint32_t block(int n) const { return base + n % kStages * kBlockStride; }
-  __device__ __forceinline__ uint32_t output(int n) const { return base + kOutputAt + n % kOutputs * 2 * kPanel; }
+  __device__ __forceinline__ uint32_t output(int n) const { return base + kOutputAt + n % kOutputs * kOutputBytes; }
   __device__ __forceinline__ uint32_t gates(int warp) const { return base + kGatesAt + warp * kGateBytes; }
-  __device__ __forceinline__ uint32_t squares(int n) const {  // [warp of the state][token]
-    return base + kSquaresAt + n % kOutputs * (kStateThreads / 32) * kSquarePitch;
+  __device__ __forceinline__ uint32_t squares(int n) const {  // [16 values][token]
+    return base + kSquaresAt + n % kSquares * kSquareRows * kSquarePitch;
   }
+  __device__ __forceinline__ static int rank() { return kRanks == 1 ? 0 : static_cast<int>(blockIdx.x % kRanks); }
   // The places of chunk number n of this block, counted over all its lines: their barriers, and the parities that wait
   // until they are full and until they were emptied of what lay there before.
   __device__ __forceinline__ uint32_t early_full(int n) const { return base + kBarriers + 8 * (n % kStages); }
@@ -75,12 +85,12 @@ struct StateMemory {
   }
 };
 
-template <class Visit>
+template <int kRanks, class Visit>
 __device__ __forceinline__ void each_line(const StepArguments& a, const Slab& slab, const Split& split, Visit visit) {
   const bool beside = slab.beside();
   int segment = 0, left, line, end;  // chunks that are left; of the line the first one behind, 0 for all of it
   if (beside) {
-    const Interval interval = *reinterpret_cast<const Interval*>(panel_bytes() + StateMemory::kIntervalAt);
+    const Interval interval = *reinterpret_cast<const Interval*>(panel_bytes() + StateMemory<kRanks>::kIntervalAt);
     left = interval.chunks, line = interval.line, end = interval.chunk + 1;
   } else {
     line = slab.first_line + static_cast<int>(blockIdx.x) % slab.lines;
@@ -112,11 +122,15 @@ __device__ __forceinline__ void each_line(const StepArguments& a, const Slab& sl
 // looks for it: with y and the raw rows giving way too, 3 to 6 % at T8192 H96 (docs/tried.md).
 static_assert(kWeightedValues == kWeightedKeys + 2 * kPanel && kDecayedQueries == kRestoredKeys + 2 * kPanel);
 static_assert(kBlockBytes % kCacheLine == 0 && kBlockStride % kCacheLine == 0);
+template <int kRanks>
 __device__ __forceinline__ void feed_blocks(const StepArguments& a, const Slab& slab, const Split& split,
-                                            const StateMemory& at) {
+                                            const StateMemory<kRanks>& at) {
+  // When chunk n comes into its place, the state is through chunk n - 2, and for that the output of chunk n - 5 had been
+  // read, with the squares of the other rank, which has loaded all of a chunk when it sends them.
+  constexpr int kBehind = kRanks == 1 ? 2 : 5;  // chunks until every rank has read a block
   const int lane = threadIdx.x % 32;
   int n = 0;
-  each_line(a, slab, split, [&](const Line& line) {
+  each_line<kRanks>(a, slab, split, [&](const Line& line) {
     const int number = line.row * a.heads + line.head;
     const uint32_t* flags = slab.ready + slab.index(number, line.first);
     int known = slab.beside() ? 0 : line.chunks;  // chunks that are there
@@ -134,16 +148,18 @@ __device__ __forceinline__ void feed_blocks(const StepArguments& a, const Slab& 
           bulk_copy_in(to + first, from + first, bytes, full);
         };
         barrier_wait(at.early_empty(n), at.emptied(n));
-        barrier_arrive_expect(early, 4 * kPanel);
-        copy(kWeightedKeys, 4 * kPanel, early);
+        constexpr int kOwn = 2 * kPanel / kRanks;  // bytes of U
+        barrier_arrive_expect(early, 2 * kPanel + kOwn);
+        if constexpr (kRanks == 1) copy(kWeightedKeys, 4 * kPanel, early);
+        else copy(kWeightedKeys, 2 * kPanel, early), copy(kWeightedValues + at.rank() * kOwn, kOwn, early);
         barrier_wait(at.rest_empty(n), at.emptied(n));
         barrier_arrive_expect(rest, kBlockBytes - 4 * kPanel);
         copy(kRestoredKeys, 4 * kPanel, rest);
         copy(kScores, kBlockBytes - kScores, rest);
       }
       __syncwarp();
-      if (slab.beside() && chunk >= 2) {  // the state has read the block before the last one
-        unsigned char* read = slab.block(number, line.first + chunk - 2);
+      if (slab.beside() && chunk >= kBehind && at.rank() == 0) {
+        unsigned char* read = slab.block(number, line.first + chunk - kBehind);
         for (int i = lane * kCacheLine; i < kBlockBytes; i += 32 * kCacheLine) discard_line(read + i);
       }
     }
@@ -161,30 +177,35 @@ __device__ __forceinline__ uint32_t halved(uint32_t pair) {
 #endif
 }
 
-// Sixteen lanes own a token, eight channels each, whose norm weights stay in registers. Gates come into the place of
-// those that the lane has just read; O and gates of a round are in registers when the round before is computed.
+// Sixteen lanes (eight with two ranks) own a token, eight channels each, whose norm weights stay in registers. Gates
+// come into the place of those that the lane has just read; O and gates of a round are in registers when the round
+// before is computed.
 // sigmoid(x) = (1 + tanh(x / 2)) / 2, with the errors of silu_of_half().
+template <int kRanks>
 __device__ __forceinline__ void finish_outputs(const StepArguments& a, const Slab& slab, const Split& split,
-                                               const StateMemory& at) {
-  const int warp = (static_cast<int>(threadIdx.x) - kStateThreads) / 32 - 1, lane = threadIdx.x % 32,
-            channel = lane % 16 * 8, second = lane / 16;  // of the round's two tokens
+                                               const StateMemory<kRanks>& at) {
+  using Memory = StateMemory<kRanks>;
+  constexpr int kLanes = 32 / Memory::kRoundTokens;  // of a token
+  const int warp = (static_cast<int>(threadIdx.x) - Memory::kStateThreads) / 32 - 1, lane = threadIdx.x % 32,
+            own_channel = lane % kLanes * 8, channel = at.rank() * Memory::kValues + own_channel,
+            own_token = lane / kLanes;  // of the round's
   const uint32_t own_gates = at.gates(warp) + lane * 16,
-                 own_output = channel / 64 * kPanel + panel_offset(second, channel % 64 * 2);
+                 own_output = own_channel / 64 * kPanel + panel_offset(own_token, own_channel % 64 * 2);
   const float4 low = load4(a.norm_weight + channel), high = load4(a.norm_weight + channel + 4);
   int unit = warp, before = 0;  // units are counted like chunks; before: of the lines before
-  each_line(a, slab, split, [&](const Line& line) {
+  each_line<kRanks>(a, slab, split, [&](const Line& line) {
     const int end = before + kUnits * line.chunks, skip = (unit - before) * kUnit;
-    int left = static_cast<int>(min(line.tokens, static_cast<std::int64_t>(line.chunks) * kChunk)) - skip - second;
+    int left = static_cast<int>(min(line.tokens, static_cast<std::int64_t>(line.chunks) * kChunk)) - skip - own_token;
     const auto place = [&](const auto& rows) {
-      return (line.first_token + skip + second) * rows.token_stride + line.head * rows.head_stride + channel;
+      return (line.first_token + skip + own_token) * rows.token_stride + line.head * rows.head_stride + channel;
     };
     const auto* gate = static_cast<const __nv_bfloat16*>(a.gate.data) + place(a.gate);
     auto* out = static_cast<__nv_bfloat16*>(a.y.data) + place(a.y);
     const auto tokens_on = [](int round) {  // from this round of the warp to its next one
-      return round == kRounds - 1 ? 2 + (kOutputWarps - 1) * kUnit : 2;
+      return Memory::kRoundTokens + (round == Memory::kRounds - 1 ? (kOutputWarps - 1) * kUnit : 0);
     };
     const auto fetch_gates = [&](int round, int left) {  // every lane its own
-      if (2 * round < left) copy_async_16(own_gates + round % kGateRounds * kRoundBytes, gate);
+      if (Memory::kRoundTokens * round < left) copy_async_16(own_gates + round % kGateRounds * kRoundBytes, gate);
       copy_async_commit();
       gate += tokens_on(round) * a.gate.token_stride;
     };
@@ -199,7 +220,7 @@ __device__ __forceinline__ void finish_outputs(const StepArguments& a, const Sla
       float scale = 0.f;  // of token lane % 16 of the unit: 1 / (2 sqrt(mean o^2 + eps))
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        scale += load_shared_float(at.squares(n) + (4 * second + i) * StateMemory::kSquarePitch +
+        scale += load_shared_float(at.squares(n) + (lane / 16 * 4 + i) * Memory::kSquarePitch +
                                    (first_token + lane % 16) * 4);
       scale += shuffle_xor(scale, 16);
       scale = 0.5f * inverse_sqrt(scale * (1.f / kDim) + a.norm_eps);
@@ -207,15 +228,16 @@ __device__ __forceinline__ void finish_outputs(const StepArguments& a, const Sla
         copy_async_wait<kGateRounds - 2>();
         return load_shared_uint4(own_gates + round % kGateRounds * kRoundBytes);
       };
-      const auto load_output = [&](int round) {  // two rows on: the swizzle's next pair
-        return load_shared_uint4((row ^ round % 4 * 32) + round * 256);
+      const auto load_output = [&](int round) {
+        const int token = round * Memory::kRoundTokens;
+        return load_shared_uint4((row ^ token % 8 * 16) + token * 128);
       };
       uint4 next_gates = load_gates(0), next_o = load_output(0);
 #pragma unroll
-      for (int round = 0; round < kRounds; ++round) {
+      for (int round = 0; round < Memory::kRounds; ++round) {
         const uint4 logits = next_gates, o = next_o;
-        if (round + 1 < kRounds) next_gates = load_gates(round + 1), next_o = load_output(round + 1);
-        const float token_scale = shuffle(scale, 2 * round + second);
+        if (round + 1 < Memory::kRounds) next_gates = load_gates(round + 1), next_o = load_output(round + 1);
+        const float token_scale = shuffle(scale, Memory::kRoundTokens * round + own_token);
         const auto gated = [&](uint32_t o, uint32_t logits, float w0, float w1) {
           const float2 x = both(o), h = both(halved(logits));
           return bf16_pair(x.x * w0 * fmaf(fast_tanh(h.x), token_scale, token_scale),
@@ -223,10 +245,10 @@ __device__ __forceinline__ void finish_outputs(const StepArguments& a, const Sla
         };
         const uint4 y = make_uint4(gated(o.x, logits.x, low.x, low.y), gated(o.y, logits.y, low.z, low.w),
                                    gated(o.z, logits.z, high.x, high.y), gated(o.w, logits.w, high.z, high.w));
-        if (2 * round < left) store_streaming(reinterpret_cast<uint4*>(out), y);
+        if (Memory::kRoundTokens * round < left) store_streaming(reinterpret_cast<uint4*>(out), y);
         out += tokens_on(round) * a.y.token_stride;
-        if (round + kGateRounds < kRounds) fetch_gates(round + kGateRounds, left);
-        else fetch_gates(round + kGateRounds - kRounds, next_left);
+        if (round + kGateRounds < Memory::kRounds) fetch_gates(round + kGateRounds, left);
+        else fetch_gates(round + kGateRounds - Memory::kRounds, next_left);
       }
       barrier_arrive(at.output_read(n));
       left -= kOutputWarps * kUnit;
