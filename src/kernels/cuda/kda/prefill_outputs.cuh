@@ -125,9 +125,9 @@ static_assert(kBlockBytes % kCacheLine == 0 && kBlockStride % kCacheLine == 0);
 template <int kRanks>
 __device__ __forceinline__ void feed_blocks(const StepArguments& a, const Slab& slab, const Split& split,
                                             const StateMemory<kRanks>& at) {
-  // When chunk n comes into its place, the state is through chunk n - 2, and for that the output of chunk n - 5 had been
+  // When chunk n comes into its place, the state has put out chunk n - 3, and for that the output of chunk n - 6 had been
   // read, with the squares of the other rank, which has loaded all of a chunk when it sends them.
-  constexpr int kBehind = kRanks == 1 ? 2 : 5;  // chunks until every rank has read a block
+  constexpr int kBehind = kRanks == 1 ? 2 : 6;  // chunks until every rank has read a block
   const int lane = threadIdx.x % 32;
   int n = 0;
   each_line<kRanks>(a, slab, split, [&](const Line& line) {

@@ -8,9 +8,9 @@
 //         every product.
 //   a warp that feeds the operands, and seven that make the output (prefill_outputs.cuh)
 // With few heads two multiprocessors share a state block. Each of these two ranks, a cluster, has 64 value columns, one
-// warpgroup and all the operands but half of U; the norm needs the squares of both. Without another warpgroup to hide
-// latencies it begins the W and Qd products together, decays S under them and puts O out when the A product has ended.
-// A chunk takes 1.15 us instead of 1.76, on two multiprocessors.
+// warpgroup and all the operands but half of U; the norm needs the squares of both. The one warpgroup is no quicker when
+// it does other work in the shadow of its products (docs/tried.md): O leaves behind them. A chunk takes 1.15 us instead
+// of 1.76, on two multiprocessors.
 // Products of a chunk and warpgroup: 896 clocks of the tensor core. A chunk takes 2250 clocks without its output and
 // 3150 with it: the warps get in each other's way.
 // Bytes a token and head: 1160 + 512.
@@ -111,33 +111,24 @@ __device__ __forceinline__ void run_line(const StateMemory<kRanks>& at, const Sl
     wgmma_fence();
     project<0, 1>(o, left, block + kDecayedQueries);
     wgmma_commit();
-    if constexpr (kRanks == 2) {
-      wgmma_wait<2>();
-      decay_state(S, block + kDecay);
-    }
     wgmma_wait<1>();
     settle(r);
     barrier_arrive(at.early_empty(n));
     pack(r_bits, r);
-    if constexpr (kRanks == 1) decay_state(S, block + kDecay);
+    decay_state(S, block + kDecay);
     wgmma_fence();
     attend(o, r_bits, block + kScores);
-    if constexpr (kRanks == 2) wgmma_commit();
     restore(S, r_bits, block + kRestoredKeys);
     wgmma_commit();
     const bool more = n + 1 < end;
     if (more) barrier_wait(at.early_full(n + 1), at.filled(n + 1));
     // Behind the last chunk of something that lies still; never used. Without it ptxas serialises the products.
     load_values(r, (more ? at.block(n + 1) + kWeightedValues : block + kRestoredKeys) + panel * kPanel);
-    if constexpr (kRanks == 2) {
-      wgmma_wait<1>();
-      settle(o);
-      put_output(n);
-    }
     wgmma_wait<0>();
     settle(S);
-    if constexpr (kRanks == 1) settle(o);
+    settle(o);
     barrier_arrive(at.rest_empty(n));
+    if constexpr (kRanks == 2) put_output(n);
   }
   if constexpr (kRanks == 1) put_output(end - 1);
   if (exit)
