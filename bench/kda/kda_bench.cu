@@ -300,6 +300,7 @@ void hopper_parts(int rows, int heads, int tokens) {
   std::vector<PrefillOptions> ways = {{}};
   for (int segments : {1, 2, 4, 8, 11}) ways.push_back({.segments = segments});
   for (int state_blocks : {28, 32, 35, 40, 48}) ways.push_back({.state_blocks = state_blocks});
+  if (lines <= 24) ways.push_back({.state_blocks = lines, .ranks = 2});
   std::size_t bytes = 0;
   for (PrefillOptions& way : ways) {
     way.slab_bytes = kAll;
@@ -326,7 +327,8 @@ void hopper_parts(int rows, int heads, int tokens) {
   }
   for (const PrefillOptions& way : ways) {
     if (way.state_blocks > lines || (way.segments > 1 && lines > 32)) continue;
-    const std::string name = way.state_blocks ? std::to_string(way.state_blocks) + " state blocks"
+    const std::string name = way.state_blocks ? std::to_string(way.state_blocks) + " state blocks" +
+                                                    (way.ranks > 1 ? " of two multiprocessors" : "")
                              : way.segments   ? std::to_string(way.segments) + " segments"
                                               : "planned";
     report("prefill, " + name + size, time_of([&] { REQUIRE_CUDA(prefill(layer.a, tokens, workspace, nullptr, way)); }),
@@ -365,6 +367,13 @@ std::vector<Bench> benches() {
        [] {
          hopper_case("prefill T8192 H12", 1, 12, 8192);
          hopper_case("prefill T8192 H12, long memory", 1, 12, 8192, -12.f, -8.f);
+       }},
+      {"hopper-ranks",
+       [] {
+         hopper_case("prefill T8192 H24", 1, 24, 8192);
+         hopper_case("prefill T8192 H24, long memory", 1, 24, 8192, -12.f, -8.f);
+         hopper_case("prefill T8192 H16", 1, 16, 8192);
+         hopper_case("prefill T2048 H12", 1, 12, 2048);
        }},
       {"hopper-4xh96", [] { hopper_case("prefill 4 x 8192 H96", 4, 96, 8192); }},
       {"train-h96", [] { train_case("train T8192 H96 D128", {8192}, 96, 128); }},

@@ -4,11 +4,14 @@ import re
 import sys
 
 THIRD = "a third of the peer"
-# what | pattern of kda_bench's line | case of peer.py | goals in us, first and last, or THIRD
+# what | pattern of kda_bench's line | case of peer.py or None | goals in us, first and last, or THIRD
 ROWS = [
     ("prefill B1 T8192 H96", r"prefill T8192 H96, conv gate norm fused", "prefill T8192 H96", (450, 320)),
     ("prefill B1 T8192 H32", r"prefill T8192 H32", "prefill T8192 H32", (220, 220)),
+    ("prefill B1 T8192 H24", r"prefill T8192 H24", None, None),
     ("prefill B1 T8192 H12", r"prefill T8192 H12", "prefill T8192 H12", (100, 80)),
+    ("prefill B1 T8192 H12, long memory", r"prefill T8192 H12, long memory", None, None),
+    ("prefill B1 T2048 H12", r"prefill T2048 H12", None, None),
     ("prefill 4 x 8192 H96", r"prefill 4 x 8192 H96", "prefill 4 x 8192 H96", (1500, 1200)),
     ("prefill one sequence of 1M tokens, H12", r"prefill one sequence of 1M tokens H12", "prefill T1M H12", THIRD),
     ("forward + backward T8192 H96", r"train T8192 H96 D128 forward \+ backward", "train T8192 H96 forward + backward", (5000, 3500)),

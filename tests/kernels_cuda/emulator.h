@@ -289,6 +289,7 @@ void named_barrier(int id) {
 inline uint32_t load_relaxed(const uint32_t* p) { return *p; }
 inline float load_relaxed(const float* p) { return *p; }
 inline void sleep_nanoseconds(unsigned) {}
+inline void wait_nanoseconds(unsigned) {}
 inline void store_release(uint32_t* p, uint32_t value) { *p = value; }
 inline void add_release(uint32_t* p, uint32_t x) { *p += x; }
 // Kernels run one after another: a flag that is not there never comes.

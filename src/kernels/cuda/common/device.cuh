@@ -85,6 +85,15 @@ __device__ __forceinline__ float load_relaxed(const float* p) {
   return value;
 }
 __device__ __forceinline__ void sleep_nanoseconds(unsigned time) { __nanosleep(time); }
+// At least this long (a sleep may take anything up to twice its time).
+__device__ __forceinline__ void wait_nanoseconds(unsigned time) {
+  unsigned long long start, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+  do {
+    sleep_nanoseconds(100);
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  } while (now - start < time);
+}
 // Of a flag set in any way that promises it: what was written before is visible.
 __device__ __forceinline__ uint32_t load_acquire(const uint32_t* p) {
   uint32_t value;

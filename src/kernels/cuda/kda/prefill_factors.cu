@@ -33,6 +33,10 @@ using namespace factors;
 // for what its thread has sent for, too (raw v, by the issuer).
 inline constexpr int kIssuer = 160, kSignaller = 224;
 
+// Beside the state kernel the second block of a multiprocessor begins later, so that the first chunks, for which the
+// state waits, have a multiprocessor for themselves; nanoseconds.
+inline constexpr unsigned kHeadStart = 5000;
+
 // Two blocks come to every multiprocessor. Beside the state kernel those on the multiprocessors that are meant for it
 // end at once: the first ones, for their numbers go round the clusters of multiprocessors, which share a way to the L2.
 // Only two for each (Slab::left): beside other kernels more may come there, while the other multiprocessors are taken.
@@ -61,6 +65,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   assume(threadIdx.x < kThreads);
   if (leaves_to_state(slab)) return;
   release_next_kernel();
+  if (slab.beside() && blockIdx.x >= gridDim.x / 2) wait_nanoseconds(kHeadStart);
   const auto works = [](unsigned i) -> Work& { return reinterpret_cast<Work*>(own_shared() + kWorks)[i]; };
   const auto start_boxes = [&](const Work& w) {
     if (in_boxes(w.path))
@@ -76,11 +81,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (w.count > 0) store_release(slab.ready + w.block, 1);
   };
   Shares& shares = *reinterpret_cast<Shares*>(own_shared() + kShares);
-  const auto find = [&](Work& to, const Work& last) {  // by a warp
-    const uint32_t claimed = own_thread() % 32 == 0 ? claim(slab) : 0;
+  const auto claim_one = [&] { return own_thread() % 32 == 0 ? claim(slab) : 0; };  // by a warp, as find
+  const auto find = [&](Work& to, const Work& last, uint32_t claimed) {
     find_work(to, last, next_number(last, claimed, slab), a, slab, shares);
   };
   if (own_thread() < 32) {
+    const uint32_t claimed = claim_one();  // on its way while the rows are looked up
     if (own_thread() == 0) {
       const uint32_t address = shared_address(own_shared());
       Work& start = works(kRing - 1);
@@ -98,7 +104,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (slab.beside()) share_chunks(shares, a, slab, static_cast<int>(own_thread()));
     else if (own_thread() == 0) shares.heads = Divisor(a.heads);
     __syncwarp();
-    find(works(0), works(kRing - 1));
+    find(works(0), works(kRing - 1), claimed);
     if (own_thread() == 0) works(kRing - 1).count = 0;
   }
   // The last threads make beta, of a token each. Its logit comes a chunk ahead: it takes as long as a convolution.
@@ -155,7 +161,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         fetch_values(shared_address(shared), maps, work(), slab.beside());
       __syncwarp();
     }
-    if (thread / 32 == kFinder / 32) find(next(), work());
+    if (thread / 32 == kFinder / 32) find(next(), work(), claim_one());
     if (const int token = own_token(); token >= 0)
       reinterpret_cast<float*>(shared + kBeta)[token] = token < work().count ? fast_sigmoid(load1(&logit)) : 0.f;
     convolve<kRawK - kRawQ>(at, taps + kDim * kTaps * 4, shared_address(shared) + kRawQ,
