@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(StateMemory<kRanks>::kThreads, 1)
     else feed_blocks(a, slab, split, at);
   } else {
     registers_up<Registers<kRanks>::kState>();
-    const Peer peer(at.base);
+    const Peer peer(at.base);  // used with two ranks
     int n = 0;
     each_line<kRanks>(a, slab, split, [&](const Line& line) {
       float* state = a.state + (static_cast<std::int64_t>(a.slots[line.row]) * a.heads + line.head) * kDim * kDim;
