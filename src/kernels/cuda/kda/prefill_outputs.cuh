@@ -4,8 +4,8 @@
 // Shared memory: two stages of operands, in two parts that come and go by themselves (W and U are used a product
 // earlier than the rest and are free earlier: each part is on its way for about 1.5 chunks), three places for O of a
 // chunk (bf16, [token][value] in panels) and the sums of its squares, and a place of gates for every output warp.
-// Bytes through shared memory a chunk (with one rank): operands in 72 KB, read by the products of two warpgroups 112 KB, U 16 KB, O in
-// and out 32 KB, gates in and out 32 KB: 2100 clocks of 128 bytes, beside 1792 of the tensor core.
+// Bytes through shared memory a chunk (with one rank): operands in 72 KB, read by the products of two warpgroups
+// 112 KB, U 16 KB, O in and out 32 KB, gates in and out 32 KB: 2100 clocks of 128 bytes, beside 1792 of the tensor core.
 #pragma once
 
 #include "kernels/cuda/common/cache_hints.cuh"
