@@ -5,7 +5,8 @@
 // earlier than the rest and are free earlier: each part is on its way for about 1.5 chunks), three places for O of a
 // chunk (bf16, [token][value] in panels) and the sums of its squares, and a place of gates for every output warp.
 // Bytes through shared memory a chunk (with one rank): operands in 72 KB, read by the products of two warpgroups
-// 112 KB, U 16 KB, O in and out 32 KB, gates in and out 32 KB: 2100 clocks of 128 bytes, beside 1792 of the tensor core.
+// 112 KB, U 16 KB, O in and out 32 KB, gates in and out 32 KB: 2100 clocks of 128 bytes, beside 1792 of the tensor
+// core.
 #pragma once
 
 #include "kernels/cuda/common/cache_hints.cuh"
@@ -125,8 +126,8 @@ static_assert(kBlockBytes % kCacheLine == 0 && kBlockStride % kCacheLine == 0);
 template <int kRanks>
 __device__ __forceinline__ void feed_blocks(const StepArguments& a, const Slab& slab, const Split& split,
                                             const StateMemory<kRanks>& at) {
-  // When chunk n comes into its place, the state has put out chunk n - 3, and for that the output of chunk n - 6 had been
-  // read, with the squares of the other rank, which has loaded all of a chunk when it sends them.
+  // When chunk n comes into its place, the state has put out chunk n - 3, and for that the output of chunk n - 6 had
+  // been read, with the squares of the other rank, which has loaded all of a chunk when it sends them.
   constexpr int kBehind = kRanks == 1 ? 2 : 6;  // chunks until every rank has read a block
   const int lane = threadIdx.x % 32;
   int n = 0;

@@ -8,9 +8,9 @@
 //         every product.
 //   a warp that feeds the operands, and seven that make the output (prefill_outputs.cuh)
 // With few heads two multiprocessors share a state block. Each of these two ranks, a cluster, has 64 value columns, one
-// warpgroup and all the operands but half of U; the norm needs the squares of both. The one warpgroup is no quicker when
-// it does other work in the shadow of its products (docs/tried.md): O leaves behind them. A chunk takes 1.15 us instead
-// of 1.76, on two multiprocessors.
+// warpgroup and all the operands but half of U; the norm needs the squares of both. The one warpgroup is no quicker
+// when it does other work in the shadow of its products (docs/tried.md): O leaves behind them. A chunk takes 1.15 us
+// instead of 1.76, on two multiprocessors.
 // Products of a chunk and warpgroup: 896 clocks of the tensor core. A chunk takes 2250 clocks without its output and
 // 3150 with it: the warps get in each other's way.
 // Bytes a token and head: 1160 + 512.
