@@ -9,6 +9,7 @@ ROWS = [
     ("prefill B1 T8192 H96", r"prefill T8192 H96, conv gate norm fused", "prefill T8192 H96", (450, 320)),
     ("prefill B1 T8192 H32", r"prefill T8192 H32", "prefill T8192 H32", (220, 220)),
     ("prefill B1 T8192 H24", r"prefill T8192 H24", None, None),
+    ("prefill B1 T8192 H16", r"prefill T8192 H16", None, None),
     ("prefill B1 T8192 H12", r"prefill T8192 H12", "prefill T8192 H12", (100, 80)),
     ("prefill B1 T8192 H12, long memory", r"prefill T8192 H12, long memory", None, None),
     ("prefill B1 T2048 H12", r"prefill T2048 H12", None, None),

@@ -1,8 +1,7 @@
 // CUDA blocks on a CPU, for tests only: every thread of a block is a fiber, blocks run one after another, but for the
-// two of a cluster, which take turns. Meant to
-// find errors, not to be quick: shared memory starts as NaN, fibers run in ascending or descending order, and
-// asynchronous copies land either at once or only
-// when waited for. Gives the names of kernels/cuda/common/device.cuh their meaning when K3_CUDA_EMULATOR is defined.
+// two of a cluster, which take turns. Meant to find errors, not to be quick: shared memory starts as NaN, fibers run in
+// ascending or descending order, and asynchronous copies land either at once or only when waited for. Gives the names
+// of kernels/cuda/common/device.cuh their meaning when K3_CUDA_EMULATOR is defined.
 #pragma once
 
 #include <ucontext.h>
@@ -44,7 +43,8 @@ struct Fiber {
   ucontext_t context;
   std::unique_ptr<char[]> stack;
   bool done = false;
-  int block_generation = 0, warp_generation = 0, group_generation = 0, pair_generation = 0;  // barriers passed
+  int block_generation = 0, warp_generation = 0, group_generation = 0,  // barriers passed
+      cluster_generation = 0;
   std::vector<std::vector<Copy>> groups;                                // committed, not yet landed
   std::vector<Copy> open, bulk;                                         // of the group that is not committed
   std::vector<std::vector<Copy>> bulk_groups;                           // bulk copies out, committed, not yet landed
@@ -77,13 +77,13 @@ struct Block {
   std::vector<Warp> warps;
   int arrived = 0, generation = 0, current = 0;
   std::vector<unsigned char> shared;
+  ucontext_t scheduler;
+  std::function<void()> body;
   dim3 index;
-  Block* peer = nullptr;  // the other one of a cluster of two
-  int pair_arrived = 0, pair_passed = 0;
+  Block* peer = nullptr;    // the other one of a cluster of two
+  int cluster_arrived = 0;  // at all barriers of both so far
 };
 inline Block* block = nullptr;
-inline ucontext_t scheduler;
-inline std::function<void()> body;
 inline dim3 block_index, grid_size, block_size;
 struct ThreadIndex {
   struct X {
@@ -92,7 +92,7 @@ struct ThreadIndex {
 };
 inline ThreadIndex thread_index;
 
-inline void yield() { swapcontext(&block->fibers[block->current].context, &scheduler); }
+inline void yield() { swapcontext(&block->fibers[block->current].context, &block->scheduler); }
 inline void block_barrier() {
   Fiber& fiber = block->fibers[block->current];
   const int mine = fiber.block_generation++;
@@ -103,11 +103,10 @@ inline void block_barrier() {
   while (block->generation == mine) yield();
 }
 // All threads of both blocks of a cluster.
-inline void pair_barrier() {
-  Block& own = *block;
-  const int threads = static_cast<int>(own.fibers.size()), mine = ++own.fibers[own.current].pair_generation;
-  ++own.pair_arrived;
-  while (own.pair_arrived < mine * threads || own.peer->pair_arrived < mine * threads) yield();
+inline void cluster_barrier() {
+  const int all = ++block->fibers[block->current].cluster_generation * static_cast<int>(block->fibers.size());
+  ++block->cluster_arrived;
+  while (block->cluster_arrived < all || block->peer->cluster_arrived < all) yield();
 }
 inline void warp_barrier() {
   Fiber& fiber = block->fibers[block->current];
@@ -122,12 +121,12 @@ inline void warp_barrier() {
 inline void land(const Copy& copy) { std::memcpy(copy.to, copy.from, copy.bytes); }
 
 inline void enter() {
-  body();
+  block->body();
   block->fibers[block->current].done = true;
   yield();
 }
 // One block, or the two of a cluster: `index` and its neighbour.
-inline void run_blocks(int count, dim3 index, int threads, size_t shared_bytes) {
+inline void run_blocks(int count, dim3 index, int threads, size_t shared_bytes, const std::function<void()>& body) {
   constexpr size_t kStack = 128 * 1024;
   std::vector<Block> blocks(count);
   for (Block& here : blocks) {
@@ -137,6 +136,7 @@ inline void run_blocks(int count, dim3 index, int threads, size_t shared_bytes) 
     here.warps.resize((threads + 31) / 32);
     here.groups.resize((threads + 127) / 128);
     here.shared.assign(shared_bytes + 1024, 0xff);
+    here.body = body;
     for (Fiber& fiber : here.fibers) {
       fiber.stack.reset(new char[kStack]);
       getcontext(&fiber.context);
@@ -154,7 +154,7 @@ inline void run_blocks(int count, dim3 index, int threads, size_t shared_bytes) 
       block->current = number % threads;
       if (block->fibers[block->current].done) continue;
       block_index = block->index;
-      swapcontext(&scheduler, &block->fibers[block->current].context);
+      swapcontext(&block->scheduler, &block->fibers[block->current].context);
       left = true;
     }
   }
@@ -317,11 +317,10 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t
                    Arguments&&... arguments) {
   const std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
   emulator::grid_size = grid;
-  emulator::body = [&] { std::apply(kernel, values); };
   for (unsigned z = 0; z < grid.z; ++z)
     for (unsigned y = 0; y < grid.y; ++y)
       for (unsigned x = 0; x < grid.x; x += kCluster)
-        emulator::run_blocks(kCluster, dim3(x, y, z), threads, shared_bytes);
+        emulator::run_blocks(kCluster, dim3(x, y, z), threads, shared_bytes, [&] { std::apply(kernel, values); });
   return cudaSuccess;
 }
 

@@ -125,7 +125,7 @@ bool prefill_case() {
 }
 
 // Both kernels at the same time at the size they are made for: a block of operands that the state read before all of it
-// was there would bring the workspace's poison into y. With flags set without a release both cases fail.
+// was there would bring the workspace's poison into y. With flags set without a release those of one rank fail.
 bool poison_case(int heads, int ranks) {
   if (!on_hopper_gpu()) return std::printf("    skipped: needs sm_90\n"), true;
   constexpr int kTokens = 8192, kTurns = 40;

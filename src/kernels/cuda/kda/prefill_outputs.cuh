@@ -18,8 +18,8 @@ namespace k3::cuda::kda::prefill_detail {
 // Warps: the warpgroups of the state, one warp that feeds, seven that make the output. A unit of output is 16 tokens of
 // a chunk, for one warp.
 inline constexpr int kOutputWarps = 7, kUnit = 16, kUnits = kChunk / kUnit;
-// A round of a warp is 256 values; kGateRounds rounds of gates are on their way.
-inline constexpr int kGateRounds = 4, kRoundBytes = 256 * 2;
+// A warp makes kRoundValues at a time, a round; kGateRounds rounds of gates are on their way.
+inline constexpr int kRoundValues = 256, kGateRounds = 4, kRoundBytes = kRoundValues * 2;
 
 // Chunks of a row and head that a block walks.
 struct Line {
@@ -39,14 +39,14 @@ template <int kRanks>
 struct StateMemory {
   static constexpr int kValues = kDim / kRanks, kStateThreads = 2 * kValues,
                        kThreads = kStateThreads + 32 * (1 + kOutputWarps);
-  static constexpr int kRoundTokens = 256 / kValues, kRounds = kUnit / kRoundTokens;
-  static constexpr int kStages = 2, kOutputs = 3, kGateBytes = kGateRounds * kRoundBytes,
-                       kOutputBytes = 2 * kPanel / kRanks;
+  static constexpr int kRoundTokens = kRoundValues / kValues, kRounds = kUnit / kRoundTokens;
+  static constexpr int kStages = 2, kOutputs = 3, kGateBytes = kGateRounds * kRoundBytes;
+  static constexpr int kOwnBytes = 2 * kPanel / kRanks;  // of U and of O: the own value columns
   // Sums of squares, of all ranks: a rank's may come before the other has read those of kOutputs chunks before, but not
   // before those of twice as many (run_line).
   static constexpr int kSquares = kOutputs * kRanks, kSquareRows = kDim / 16;
   static constexpr int kSquarePitch = (kChunk + 4) * 4;  // of a warp's sums: no bank conflicts
-  static constexpr int kOutputAt = kStages * kBlockStride, kGatesAt = kOutputAt + kOutputs * kOutputBytes,
+  static constexpr int kOutputAt = kStages * kBlockStride, kGatesAt = kOutputAt + kOutputs * kOwnBytes,
                        kSquaresAt = kGatesAt + kOutputWarps * kGateBytes,
                        kBarriers = kSquaresAt + kSquares * kSquareRows * kSquarePitch,
                        kIntervalAt = kBarriers + 8 * (4 * kStages + 2 * kOutputs), kSharesAt = kIntervalAt + 16,
@@ -55,7 +55,7 @@ struct StateMemory {
 
   uint32_t base;  // in shared space
   __device__ __forceinline__ uint32_t block(int n) const { return base + n % kStages * kBlockStride; }
-  __device__ __forceinline__ uint32_t output(int n) const { return base + kOutputAt + n % kOutputs * kOutputBytes; }
+  __device__ __forceinline__ uint32_t output(int n) const { return base + kOutputAt + n % kOutputs * kOwnBytes; }
   __device__ __forceinline__ uint32_t gates(int warp) const { return base + kGatesAt + warp * kGateBytes; }
   __device__ __forceinline__ uint32_t squares(int n) const {  // [16 values][token]
     return base + kSquaresAt + n % kSquares * kSquareRows * kSquarePitch;
@@ -149,7 +149,7 @@ __device__ __forceinline__ void feed_blocks(const StepArguments& a, const Slab& 
           bulk_copy_in(to + first, from + first, bytes, full);
         };
         barrier_wait(at.early_empty(n), at.emptied(n));
-        constexpr int kOwn = 2 * kPanel / kRanks;  // bytes of U
+        constexpr int kOwn = StateMemory<kRanks>::kOwnBytes;
         barrier_arrive_expect(early, 2 * kPanel + kOwn);
         if constexpr (kRanks == 1) copy(kWeightedKeys, 4 * kPanel, early);
         else copy(kWeightedKeys, 2 * kPanel, early), copy(kWeightedValues + at.rank() * kOwn, kOwn, early);

@@ -13,7 +13,7 @@ constexpr double kStart = 10, kLine = 3;        // of a kernel; of a line of the
 constexpr double kFactorRound = 11.2;           // two chunks on a multiprocessor, dealt out
 constexpr double kFactorChunk = 5.4;            // a chunk while the state runs elsewhere
 constexpr double kStateChunk = 2.2, kStateBeside = 1.76;  // alone; while the factors are made elsewhere
-constexpr double kStatePair = 1.19, kPairStart = 1;       // the same on two multiprocessors
+constexpr double kStateRanks = 1.19, kRanksStart = 1;     // the same on two multiprocessors
 constexpr double kPairs = 28, kPairWave = 10;   // pairs and merge; each further wave of blocks
 constexpr double kMergeStep = 0.5;              // 0 where gates forget, 2 with long memory
 constexpr double kLongMemory = 10;              // a quarter of what a split takes longer where gates do not forget
@@ -31,7 +31,7 @@ double overlapped_time(std::int64_t chunks, int lines, int state_blocks, int ran
   const std::int64_t all = lines * chunks, each = std::max(chunks, (all + state_blocks - 1) / state_blocks);
   const double parts = static_cast<double>(each) / chunks + (each % chunks ? 1 : 0),
                factors = kBesideStart + kFactorChunk * all / (multiprocessors - state_blocks * ranks),
-               state = kBesideStart + (ranks == 1 ? kStateBeside * each : kPairStart + kStatePair * each) +
+               state = kBesideStart + (ranks == 1 ? kStateBeside * each : kRanksStart + kStateRanks * each) +
                        kBesideLine * parts;
   return std::pow(std::pow(factors, 10) + std::pow(state, 10), 1. / 10);
 }

@@ -16,8 +16,8 @@
 // Bytes a token and head: 1160 + 512.
 #include <algorithm>
 
-#include "kernels/cuda/common/block_pair.cuh"
 #include "kernels/cuda/common/chained_launch.cuh"
+#include "kernels/cuda/common/cluster.cuh"
 #include "kernels/cuda/kda/prefill_outputs.cuh"
 
 namespace k3::cuda::kda::prefill_detail {
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(StateMemory<kRanks>::kThreads, 1)
     }
     __syncwarp();
   }
-  if constexpr (kRanks == 2) await_pair();
+  if constexpr (kRanks == 2) await_cluster();
   else __syncthreads();
   if (threadIdx.x >= Memory::kStateThreads) {
     registers_down<Registers<kRanks>::kOutput>();
@@ -204,12 +204,12 @@ __global__ void __launch_bounds__(StateMemory<kRanks>::kThreads, 1)
       run_line(at, slab, peer, line.split ? split.entries + entry * kDim * kDim : state,
                line.last || line.hands ? state : nullptr, n, line.chunks);
       if (line.hands) add_release(slab.handed(static_cast<int>(blockIdx.x)), 1);
-      n += line.chunks;
       if (line.ends && at.rank() == 0) write_window<Memory::kStateThreads>(a, line.row, line.head);
+      n += line.chunks;
     });
   }
   if (slab.beside()) await_previous_kernel();  // "ended" stays transitive along the stream
-  if constexpr (kRanks == 2) await_pair();  // the other writes to this one's shared memory
+  if constexpr (kRanks == 2) await_cluster();  // the other writes to this one's shared memory
 #endif  // elsewhere prefill_supported() is false and nobody launches it
 }
 

@@ -7,7 +7,7 @@
 namespace k3::cuda {
 
 #ifdef K3_CUDA_EMULATOR
-inline void await_pair() { emulator::pair_barrier(); }
+inline void await_cluster() { emulator::cluster_barrier(); }
 struct Peer {
   explicit Peer(uint32_t) {}
   void store(uint32_t address, float value, uint32_t barrier) const {
@@ -21,10 +21,10 @@ struct Peer {
 };
 #else
 // All threads of both blocks: what was written before it, barriers made among it, can be used behind it.
-__device__ __forceinline__ void await_pair() {
+__device__ __forceinline__ void await_cluster() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
-// The other block of a pair.
+// The other block.
 struct Peer {
   uint32_t further;  // from an address of its own shared memory, such as `own`, to the same one of the other's
   __device__ __forceinline__ explicit Peer(uint32_t own) {
